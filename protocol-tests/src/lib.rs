@@ -1,0 +1,1 @@
+//! The harness that starts brokers and peers.

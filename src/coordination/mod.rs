@@ -1,0 +1,12 @@
+//! What the cluster agrees on: ZooKeeper's model behind one trait.
+//!
+//! [`Store`] is a tree of versioned nodes with ephemeral and sequential nodes, multi, one-shot watches and
+//! sessions that expire. Everything above uses only this trait, so a broker behaves the same on the
+//! embedded store and on a ZooKeeper ensemble.
+
+mod store;
+
+pub use store::{
+    BoxFuture, Create, CreateMode, NodeData, Operation, OperationResult, SessionState, Stat, Store,
+    StoreError, StoreEvent, WatchKind, Watcher,
+};

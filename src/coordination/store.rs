@@ -1,0 +1,179 @@
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use snafu::Snafu;
+use tokio::sync::oneshot;
+
+/// A future that a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What ZooKeeper keeps about a node besides its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// The transaction that created the node.
+    pub czxid: i64,
+    /// The transaction that last set its data.
+    pub mzxid: i64,
+    /// The transaction that last added or removed a child.
+    pub pzxid: i64,
+    /// Milliseconds since 1970.
+    pub created_ms: i64,
+    pub modified_ms: i64,
+    /// How often the data was set; a new node has 0.
+    pub version: i32,
+    /// How often children were added or removed.
+    pub child_version: i32,
+    /// The session that owns an ephemeral node; 0 = persistent.
+    pub ephemeral_owner: i64,
+    pub data_length: i32,
+    pub children: i32,
+}
+
+/// A node as read. `data` is `None` where the writer stored null, which Kafka does on parent nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeData {
+    pub data: Option<Bytes>,
+    pub stat: Stat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateMode {
+    Persistent,
+    Ephemeral,
+    /// The store appends ten digits to the name, counted per parent.
+    PersistentSequential,
+    EphemeralSequential,
+}
+
+/// One node to be created.
+#[derive(Clone, Debug)]
+pub struct Create {
+    pub path: String,
+    pub data: Option<Bytes>,
+    pub mode: CreateMode,
+}
+
+/// One member of a [`Store::multi`]. `version` `None` = any.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    Create(Create),
+    Set { path: String, data: Option<Bytes>, version: Option<i32> },
+    Delete { path: String, version: Option<i32> },
+    Check { path: String, version: i32 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationResult {
+    /// The path as created, with its sequence number.
+    Created {
+        path: String,
+        stat: Stat,
+    },
+    Set(Stat),
+    Deleted,
+    Checked,
+}
+
+/// What a watch reports; each watch fires once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchKind {
+    Created,
+    DataChanged,
+    Deleted,
+    ChildrenChanged,
+    /// The session that set the watch is over: read again in the next one.
+    SessionExpired,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreEvent {
+    pub path: String,
+    pub kind: WatchKind,
+}
+
+/// Resolves once, when the watched node changes or the session ends. Dropping it ends the watch.
+pub type Watcher = oneshot::Receiver<StoreEvent>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    Connected,
+    /// Not connected for `since_ms` milliseconds; ephemeral nodes may still exist.
+    Disconnected,
+    Expired,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[snafu(visibility(pub))]
+pub enum StoreError {
+    #[snafu(display("no node {path}"))]
+    NoNode { path: String },
+    #[snafu(display("node {path} exists"))]
+    NodeExists { path: String },
+    #[snafu(display("node {path} has another version"))]
+    BadVersion { path: String },
+    #[snafu(display("node {path} has children"))]
+    NotEmpty { path: String },
+    #[snafu(display("{path} is ephemeral and cannot have children"))]
+    NoChildrenForEphemerals { path: String },
+    #[snafu(display("{path} is not a legal path"))]
+    BadArguments { path: String },
+    #[snafu(display("not authorized on {path}"))]
+    NotAuthorized { path: String },
+    /// The connection was lost, the call timed out, or the store said something unknown: the write may or may
+    /// not have happened. Read before retrying.
+    #[snafu(display("outcome unknown: {reason}"))]
+    OutcomeUnknown { reason: String },
+    #[snafu(display("the session has expired"))]
+    SessionExpired,
+    /// The store can no longer be written: its disk failed.
+    #[snafu(display("the store has failed: {reason}"))]
+    Failed { reason: String },
+}
+
+/// One session with a ZooKeeper-like tree.
+///
+/// Paths are absolute, `/a/b`, without a trailing slash; chroots are added below this trait. Calls of one
+/// session take effect in the order they were made, and a watch is told before a read of the same session can
+/// see the change. A failed [`multi`](Store::multi) changes nothing and names the member that failed.
+pub trait Store: Send + Sync + 'static {
+    fn create(&self, node: Create) -> BoxFuture<'_, Result<(String, Stat), StoreError>>;
+
+    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    fn set(
+        &self,
+        path: &str,
+        data: Option<Bytes>,
+        version: Option<i32>,
+    ) -> BoxFuture<'_, Result<Stat, StoreError>>;
+
+    fn read(&self, path: &str) -> BoxFuture<'_, Result<NodeData, StoreError>>;
+
+    /// `None` where there is no such node.
+    fn exists(&self, path: &str) -> BoxFuture<'_, Result<Option<Stat>, StoreError>>;
+
+    /// Names, not paths, sorted.
+    fn children(&self, path: &str) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+
+    /// Reads and watches data and deletion.
+    fn read_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(NodeData, Watcher), StoreError>>;
+
+    /// Watches creation, data and deletion, also of a node that is not there yet.
+    fn exists_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Option<Stat>, Watcher), StoreError>>;
+
+    fn children_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Vec<String>, Watcher), StoreError>>;
+
+    /// All or nothing. The error carries the index of the member that failed.
+    fn multi(
+        &self,
+        operations: Vec<Operation>,
+    ) -> BoxFuture<'_, Result<Vec<OperationResult>, (usize, StoreError)>>;
+
+    fn session_id(&self) -> i64;
+
+    fn session_state(&self) -> SessionState;
+
+    /// Ends the session: its ephemeral nodes are deleted, its watches fire with `SessionExpired`.
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+}

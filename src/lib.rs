@@ -1,0 +1,6 @@
+//! Barnabas: a Kafka server.
+//!
+//! `ARCHITECTURE.md` shows how the rooms below fit together and which of them may import which.
+
+pub mod coordination;
+pub mod model;

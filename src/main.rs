@@ -1,0 +1,3 @@
+fn main() {
+    println!("barnabas {}", env!("CARGO_PKG_VERSION"));
+}
