@@ -3,4 +3,5 @@
 //! `ARCHITECTURE.md` shows how the rooms below fit together and which of them may import which.
 
 pub mod coordination;
+pub mod metadata;
 pub mod model;
