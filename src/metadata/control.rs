@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::model::{
-    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, TopicId, TopicName, TopicPartition,
-};
+use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, TopicId, TopicName, TopicPartition};
 
 /// Who leads a partition and which replicas are in sync, as the store holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
