@@ -5,3 +5,4 @@
 pub mod coordination;
 pub mod metadata;
 pub mod model;
+pub mod runtime;
