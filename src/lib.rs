@@ -3,6 +3,8 @@
 //! `ARCHITECTURE.md` shows how the rooms below fit together and which of them may import which.
 
 pub mod coordination;
+pub mod coordinator;
+pub mod group;
 pub mod metadata;
 pub mod model;
 pub mod runtime;
