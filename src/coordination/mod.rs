@@ -4,9 +4,15 @@
 //! sessions that expire. Everything above uses only this trait, so a broker behaves the same on the
 //! embedded store and on a ZooKeeper ensemble.
 
+mod database;
+mod memory;
+mod path;
 mod store;
+mod tree;
+mod watches;
 
+pub use memory::{MemoryEnsemble, MemoryStore};
 pub use store::{
-    BoxFuture, Create, CreateMode, NodeData, Operation, OperationResult, SessionState, Stat, Store,
+    BoxFuture, Create, CreateMode, Ensemble, NodeData, Operation, OperationResult, SessionState, Stat, Store,
     StoreError, StoreEvent, WatchKind, Watcher,
 };

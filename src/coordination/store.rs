@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use snafu::Snafu;
@@ -46,8 +47,19 @@ pub enum CreateMode {
     EphemeralSequential,
 }
 
+impl CreateMode {
+    /// The node goes with the session that created it.
+    pub fn is_ephemeral(self) -> bool {
+        matches!(self, CreateMode::Ephemeral | CreateMode::EphemeralSequential)
+    }
+
+    pub fn is_sequential(self) -> bool {
+        matches!(self, CreateMode::PersistentSequential | CreateMode::EphemeralSequential)
+    }
+}
+
 /// One node to be created.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
     pub path: String,
     pub data: Option<Bytes>,
@@ -55,7 +67,7 @@ pub struct Create {
 }
 
 /// One member of a [`Store::multi`]. `version` `None` = any.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create(Create),
     Set { path: String, data: Option<Bytes>, version: Option<i32> },
@@ -73,6 +85,24 @@ pub enum OperationResult {
     Set(Stat),
     Deleted,
     Checked,
+}
+
+impl OperationResult {
+    /// The result of an operation that is known to be a creation.
+    pub(super) fn into_created(self) -> (String, Stat) {
+        match self {
+            OperationResult::Created { path, stat } => (path, stat),
+            other => panic!("a creation is answered as one, not with {other:?}"),
+        }
+    }
+
+    /// The result of an operation that is known to set data.
+    pub(super) fn into_stat(self) -> Stat {
+        match self {
+            OperationResult::Set(stat) => stat,
+            other => panic!("a set is answered as one, not with {other:?}"),
+        }
+    }
 }
 
 /// What a watch reports; each watch fires once.
@@ -98,8 +128,10 @@ pub type Watcher = oneshot::Receiver<StoreEvent>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     Connected,
-    /// Not connected for `since_ms` milliseconds; ephemeral nodes may still exist.
+    /// Out of reach: the session's ephemeral nodes may still exist, or the ensemble may have ended it already.
+    /// A controller must not act as one for longer than the session timeout in this state.
     Disconnected,
+    /// Over, also after [`Store::close`]: open another one.
     Expired,
 }
 
@@ -129,18 +161,31 @@ pub enum StoreError {
     /// The store can no longer be written: its disk failed.
     #[snafu(display("the store has failed: {reason}"))]
     Failed { reason: String },
+    /// The disk of the store is full. Nothing was changed; it recovers by itself when there is space.
+    #[snafu(display("no space left for the store"))]
+    NoSpace,
 }
 
 /// One session with a ZooKeeper-like tree.
 ///
-/// Paths are absolute, `/a/b`, without a trailing slash; chroots are added below this trait. Calls of one
-/// session take effect in the order they were made, and a watch is told before a read of the same session can
-/// see the change. A failed [`multi`](Store::multi) changes nothing and names the member that failed.
+/// Paths are absolute, `/a/b`, without a trailing slash; chroots are added below this trait. A version of
+/// `None`, or -1 as on ZooKeeper's wire, matches any.
+///
+/// Calls of one session take effect in the order in which the methods are called, whether or not the futures
+/// are polled or dropped: many calls may be under way at once, and a writer of many nodes should make them so.
+/// A watch is told before a read of the same session can see the change. What a call answers is durable.
+///
+/// A failed [`multi`](Store::multi) changes nothing and names the member that failed; an error that is not
+/// about one member (session, connection, disk) names member 0.
 pub trait Store: Send + Sync + 'static {
+    /// Creates the node and gives its path, with the sequence number, and its stat. Refused with `NoNode`
+    /// when the parent is missing, `NodeExists`, `NoChildrenForEphemerals`.
     fn create(&self, node: Create) -> BoxFuture<'_, Result<(String, Stat), StoreError>>;
 
+    /// Refused with `NoNode`, `BadVersion`, `NotEmpty`, and `BadArguments` for the root.
     fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'_, Result<(), StoreError>>;
 
+    /// Replaces the data and gives the new stat. Refused with `NoNode`, `BadVersion`.
     fn set(
         &self,
         path: &str,
@@ -156,12 +201,13 @@ pub trait Store: Send + Sync + 'static {
     /// Names, not paths, sorted.
     fn children(&self, path: &str) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
 
-    /// Reads and watches data and deletion.
+    /// Reads and watches data and deletion. A missing node is not watched: see `exists_and_watch`.
     fn read_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(NodeData, Watcher), StoreError>>;
 
     /// Watches creation, data and deletion, also of a node that is not there yet.
     fn exists_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Option<Stat>, Watcher), StoreError>>;
 
+    /// Watches creation and deletion of children and deletion of the node. A missing node is not watched.
     fn children_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Vec<String>, Watcher), StoreError>>;
 
     /// All or nothing. The error carries the index of the member that failed.
@@ -176,4 +222,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends the session: its ephemeral nodes are deleted, its watches fire with `SessionExpired`.
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+}
+
+/// Where sessions come from: after an expiry the broker opens the next one here.
+pub trait Ensemble: Send + Sync + 'static {
+    fn open_session(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, StoreError>>;
 }

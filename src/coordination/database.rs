@@ -1,0 +1,118 @@
+use std::collections::BTreeSet;
+
+use snafu::ensure;
+
+use super::store::{NodeData, OperationResult, SessionExpiredSnafu, Stat, StoreError, Watcher};
+use super::tree::{Request, Transaction, Tree};
+use super::watches::{Firing, Watches};
+use crate::model::Timestamp;
+
+/// The tree, its watches and its sessions: what the memory and the embedded store have in common.
+///
+/// A write gives back the watches it fired instead of telling them, because only the store knows when the
+/// change may be seen.
+#[derive(Debug)]
+pub(super) struct Database {
+    tree: Tree,
+    watches: Watches,
+    open_sessions: BTreeSet<i64>,
+    last_session: i64,
+}
+
+/// A write that was applied.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// One for each operation.
+    pub results: Vec<OperationResult>,
+    /// To be told once the write may be seen.
+    pub firings: Vec<Firing>,
+}
+
+impl Database {
+    /// `last_session` is the largest session id ever used; 0 = none.
+    pub(super) fn new(tree: Tree, last_session: i64) -> Database {
+        Database { tree, watches: Watches::default(), open_sessions: BTreeSet::new(), last_session }
+    }
+
+    pub(super) fn open_session(&mut self) -> i64 {
+        self.last_session += 1;
+        self.open_sessions.insert(self.last_session);
+        self.last_session
+    }
+
+    pub(super) fn is_open(&self, session: i64) -> bool {
+        self.open_sessions.contains(&session)
+    }
+
+    pub(super) fn write(
+        &mut self,
+        session: i64,
+        request: Request,
+        now: Timestamp,
+    ) -> Result<Written, (usize, StoreError)> {
+        self.check_open(session).map_err(|error| (0, error))?;
+        let transaction = Transaction { zxid: self.tree.last_zxid() + 1, time: now, session, request };
+        let applied = self.tree.apply(&transaction)?;
+        let mut firings = Vec::new();
+        for change in &applied.changes {
+            self.watches.fire(change, &mut firings);
+        }
+        Ok(Written { results: applied.results, firings })
+    }
+
+    /// Closes the session and deletes its ephemeral nodes. Its own watches fire too, last.
+    pub(super) fn end_session(&mut self, session: i64, now: Timestamp) -> Result<Written, StoreError> {
+        let written = self.write(session, Request::CloseSession, now);
+        let mut written = written.map_err(|(_, error)| error)?;
+        self.open_sessions.remove(&session);
+        self.watches.expire(session, &mut written.firings);
+        Ok(written)
+    }
+
+    pub(super) fn read(&self, session: i64, path: &str) -> Result<NodeData, StoreError> {
+        self.check_open(session)?;
+        self.tree.read(path)
+    }
+
+    pub(super) fn exists(&self, session: i64, path: &str) -> Result<Option<Stat>, StoreError> {
+        self.check_open(session)?;
+        self.tree.exists(path)
+    }
+
+    pub(super) fn children(&self, session: i64, path: &str) -> Result<Vec<String>, StoreError> {
+        self.check_open(session)?;
+        self.tree.children(path)
+    }
+
+    pub(super) fn read_and_watch(
+        &mut self,
+        session: i64,
+        path: &str,
+    ) -> Result<(NodeData, Watcher), StoreError> {
+        let node = self.read(session, path)?;
+        Ok((node, self.watches.add_node(session, path)))
+    }
+
+    pub(super) fn exists_and_watch(
+        &mut self,
+        session: i64,
+        path: &str,
+    ) -> Result<(Option<Stat>, Watcher), StoreError> {
+        let stat = self.exists(session, path)?;
+        Ok((stat, self.watches.add_node(session, path)))
+    }
+
+    pub(super) fn children_and_watch(
+        &mut self,
+        session: i64,
+        path: &str,
+    ) -> Result<(Vec<String>, Watcher), StoreError> {
+        let names = self.children(session, path)?;
+        Ok((names, self.watches.add_children(session, path)))
+    }
+
+    fn check_open(&self, session: i64) -> Result<(), StoreError> {
+        ensure!(self.is_open(session), SessionExpiredSnafu);
+        Ok(())
+    }
+}

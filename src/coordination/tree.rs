@@ -1,0 +1,481 @@
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use snafu::{OptionExt, ensure};
+
+use super::path;
+use super::store::{
+    BadArgumentsSnafu, BadVersionSnafu, Create, NoChildrenForEphemeralsSnafu, NoNodeSnafu, NodeData,
+    NodeExistsSnafu, NotEmptySnafu, Operation, OperationResult, Stat, StoreError,
+};
+use crate::model::Timestamp;
+
+/// ZooKeeper's data model as a state machine: nodes, their stats, and which session owns which.
+///
+/// The tree changes only through [`apply`](Tree::apply), which depends on nothing but the tree and the
+/// transaction: the same transactions in the same order make the same tree. A refused transaction changes
+/// nothing, and an applied one can be taken back with [`undo`](Tree::undo), newest first.
+///
+/// Nodes live in one vector and name each other by index: a node without data costs about 150 bytes.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Option<Node>>,
+    /// Indexes of `nodes` that hold none; the last one freed is used first, which `undo` relies on.
+    free: Vec<NodeId>,
+    ephemerals: BTreeMap<i64, Vec<NodeId>>,
+    last_zxid: i64,
+}
+
+/// One change of the tree, with everything its outcome depends on.
+#[derive(Clone, Debug)]
+pub(super) struct Transaction {
+    /// Larger than that of every transaction before.
+    pub zxid: i64,
+    pub time: Timestamp,
+    /// The session that asked: the owner of the ephemeral nodes it creates.
+    pub session: i64,
+    pub request: Request,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    /// All or nothing, in this order, each seeing the effects of those before.
+    Operations(Vec<Operation>),
+    /// Deletes the session's ephemeral nodes.
+    CloseSession,
+}
+
+/// What an applied transaction did.
+#[derive(Debug)]
+pub(super) struct Applied {
+    /// One for each operation; empty for [`Request::CloseSession`].
+    pub results: Vec<OperationResult>,
+    pub changes: Vec<Change>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the embedded store takes writes back"))]
+    pub undo: Undo,
+}
+
+/// One node that changed, for the watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub path: String,
+    pub kind: ChangeKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChangeKind {
+    Created,
+    DataChanged,
+    Deleted,
+}
+
+/// What takes a transaction back.
+#[derive(Debug)]
+pub(super) struct Undo {
+    steps: Vec<UndoStep>,
+    last_zxid: i64,
+}
+
+#[derive(Debug)]
+enum UndoStep {
+    Create { id: NodeId, parent: ParentStat },
+    Set { id: NodeId, data: Option<Bytes>, mzxid: i64, modified: Timestamp, version: i32 },
+    Delete { id: NodeId, node: Box<Node>, parent: ParentStat },
+}
+
+/// The part of a parent's stat that its children change.
+#[derive(Clone, Copy, Debug)]
+struct ParentStat {
+    creations: i32,
+    pzxid: i64,
+}
+
+/// An index of [`Tree::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NodeId(u32);
+
+const ROOT: NodeId = NodeId(0);
+
+/// No session: the owner of persistent nodes.
+const NO_OWNER: i64 = 0;
+
+/// The version that matches every version, as on ZooKeeper's wire.
+const ANY_VERSION: i32 = -1;
+
+#[derive(Debug)]
+struct Node {
+    name: Box<str>,
+    parent: NodeId,
+    /// Sorted by name. A vector of indexes: 4 bytes a child, and most nodes have one or none.
+    children: Vec<NodeId>,
+    data: Option<Bytes>,
+    czxid: i64,
+    mzxid: i64,
+    pzxid: i64,
+    created: Timestamp,
+    modified: Timestamp,
+    owner: i64,
+    version: i32,
+    /// How many children were ever created: the next sequence number. ZooKeeper derives the child version
+    /// that it shows from this, see [`Node::stat`].
+    creations: i32,
+}
+
+impl Tree {
+    /// A tree that holds only its root.
+    pub(super) fn new() -> Tree {
+        let root = Node {
+            name: "".into(),
+            parent: ROOT,
+            children: Vec::new(),
+            data: Some(Bytes::new()),
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+            created: Timestamp(0),
+            modified: Timestamp(0),
+            owner: NO_OWNER,
+            version: 0,
+            creations: 0,
+        };
+        Tree { nodes: vec![Some(root)], free: Vec::new(), ephemerals: BTreeMap::new(), last_zxid: 0 }
+    }
+
+    /// The last transaction that was applied; 0 = none.
+    pub(super) fn last_zxid(&self) -> i64 {
+        self.last_zxid
+    }
+
+    /// How many nodes there are, with the root.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
+    /// Refuses illegal paths and missing nodes.
+    pub(super) fn read(&self, path: &str) -> Result<NodeData, StoreError> {
+        let node = self.node(self.find(path)?);
+        Ok(NodeData { data: node.data.clone(), stat: node.stat() })
+    }
+
+    /// `None` where there is no such node; refuses illegal paths.
+    pub(super) fn exists(&self, path: &str) -> Result<Option<Stat>, StoreError> {
+        path::validate(path)?;
+        Ok(self.lookup(path).map(|id| self.node(id).stat()))
+    }
+
+    /// The names of the children, sorted. Refuses illegal paths and missing nodes.
+    pub(super) fn children(&self, path: &str) -> Result<Vec<String>, StoreError> {
+        let node = self.node(self.find(path)?);
+        Ok(node.children.iter().map(|&child| self.node(child).name.to_string()).collect())
+    }
+
+    /// The sessions that own a node.
+    #[cfg(test)]
+    pub(super) fn owners(&self) -> Vec<i64> {
+        self.ephemerals.keys().copied().collect()
+    }
+
+    /// Applies the whole transaction, or nothing: then the error tells which operation was refused and why.
+    pub(super) fn apply(&mut self, transaction: &Transaction) -> Result<Applied, (usize, StoreError)> {
+        assert!(
+            transaction.zxid > self.last_zxid,
+            "transactions are applied in order: {} after {}",
+            transaction.zxid,
+            self.last_zxid
+        );
+        let mut pass = Pass {
+            undo: Undo { steps: Vec::new(), last_zxid: self.last_zxid },
+            zxid: transaction.zxid,
+            time: transaction.time,
+            session: transaction.session,
+            changes: Vec::new(),
+            tree: self,
+        };
+        let outcome = match &transaction.request {
+            Request::Operations(operations) => pass.operations(operations),
+            Request::CloseSession => pass.close_session().map(|()| Vec::new()),
+        };
+        let Pass { undo, changes, .. } = pass;
+        match outcome {
+            Ok(results) => {
+                self.last_zxid = transaction.zxid;
+                Ok(Applied { results, changes, undo })
+            }
+            Err(refused) => {
+                self.undo(undo);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Takes the newest applied transaction back.
+    pub(super) fn undo(&mut self, undo: Undo) {
+        for step in undo.steps.into_iter().rev() {
+            match step {
+                UndoStep::Create { id, parent } => {
+                    let node = self.unlink(id);
+                    self.node_mut(node.parent).restore(parent);
+                }
+                UndoStep::Set { id, data, mzxid, modified, version } => {
+                    let node = self.node_mut(id);
+                    (node.data, node.mzxid, node.modified, node.version) = (data, mzxid, modified, version);
+                }
+                UndoStep::Delete { id, node, parent } => {
+                    let above = node.parent;
+                    let linked = self.link(*node);
+                    assert!(linked == id, "a deletion taken back uses the place it freed last");
+                    self.node_mut(above).restore(parent);
+                }
+            }
+        }
+        self.last_zxid = undo.last_zxid;
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        self.nodes[id.0 as usize].as_ref().expect("an index in use names a node")
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        self.nodes[id.0 as usize].as_mut().expect("an index in use names a node")
+    }
+
+    fn find(&self, path: &str) -> Result<NodeId, StoreError> {
+        path::validate(path)?;
+        self.lookup(path).context(NoNodeSnafu { path })
+    }
+
+    fn lookup(&self, path: &str) -> Option<NodeId> {
+        path::names(path).try_fold(ROOT, |id, name| self.child(id, name))
+    }
+
+    /// Where among the children the one of that name stands, or would stand.
+    fn position(&self, parent: NodeId, name: &str) -> Result<usize, usize> {
+        self.node(parent).children.binary_search_by(|&child| (*self.node(child).name).cmp(name))
+    }
+
+    fn child(&self, parent: NodeId, name: &str) -> Option<NodeId> {
+        let position = self.position(parent, name).ok()?;
+        self.node(parent).children.get(position).copied()
+    }
+
+    fn path_of(&self, id: NodeId) -> String {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != ROOT {
+            let node = self.node(at);
+            names.push(&*node.name);
+            at = node.parent;
+        }
+        names.iter().rev().fold(String::new(), |path, name| path + "/" + name)
+    }
+
+    /// Stores the node and adds it to its parent, whose stat stays.
+    fn link(&mut self, node: Node) -> NodeId {
+        let (parent, owner) = (node.parent, node.owner);
+        let Err(position) = self.position(parent, &node.name) else {
+            panic!("a new node's name is free: {}", node.name)
+        };
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => {
+                let id = u32::try_from(self.nodes.len()).expect("four billion nodes do not fit in memory");
+                self.nodes.push(None);
+                NodeId(id)
+            }
+        };
+        self.nodes[id.0 as usize] = Some(node);
+        self.node_mut(parent).children.insert(position, id);
+        if owner != NO_OWNER {
+            self.ephemerals.entry(owner).or_default().push(id);
+        }
+        id
+    }
+
+    /// Removes the node from its parent, whose stat stays, and frees its place.
+    fn unlink(&mut self, id: NodeId) -> Node {
+        let position = self.position(self.node(id).parent, &self.node(id).name);
+        let node = self.nodes[id.0 as usize].take().expect("an index in use names a node");
+        self.free.push(id);
+        let children = &mut self.node_mut(node.parent).children;
+        children.remove(position.expect("a node is a child of its parent"));
+        if children.is_empty() {
+            *children = Vec::new();
+        }
+        if let Some(owned) = self.ephemerals.get_mut(&node.owner) {
+            owned.retain(|&owned| owned != id);
+            if owned.is_empty() {
+                self.ephemerals.remove(&node.owner);
+            }
+        }
+        node
+    }
+}
+
+impl Node {
+    fn stat(&self) -> Stat {
+        let children = self.children.len() as i32;
+        Stat {
+            czxid: self.czxid,
+            mzxid: self.mzxid,
+            pzxid: self.pzxid,
+            created_ms: self.created.0,
+            modified_ms: self.modified.0,
+            version: self.version,
+            // Creations plus deletions: ZooKeeper stores creations only, and shows this.
+            child_version: self.creations.wrapping_mul(2).wrapping_sub(children),
+            ephemeral_owner: self.owner,
+            data_length: self.data.as_ref().map_or(0, Bytes::len) as i32,
+            children,
+        }
+    }
+
+    fn parent_stat(&self) -> ParentStat {
+        ParentStat { creations: self.creations, pzxid: self.pzxid }
+    }
+
+    fn restore(&mut self, stat: ParentStat) {
+        (self.creations, self.pzxid) = (stat.creations, stat.pzxid);
+    }
+}
+
+/// One transaction on its way through the tree.
+struct Pass<'a> {
+    tree: &'a mut Tree,
+    zxid: i64,
+    time: Timestamp,
+    session: i64,
+    changes: Vec<Change>,
+    undo: Undo,
+}
+
+impl Pass<'_> {
+    fn operations(&mut self, operations: &[Operation]) -> Result<Vec<OperationResult>, (usize, StoreError)> {
+        let results = operations.iter().enumerate();
+        results.map(|(index, operation)| self.operation(operation).map_err(|error| (index, error))).collect()
+    }
+
+    fn operation(&mut self, operation: &Operation) -> Result<OperationResult, StoreError> {
+        match operation {
+            Operation::Create(node) => {
+                let (path, stat) = self.create(node)?;
+                Ok(OperationResult::Created { path, stat })
+            }
+            Operation::Set { path, data, version } => {
+                self.set(path, data.as_ref(), *version).map(OperationResult::Set)
+            }
+            Operation::Delete { path, version } => {
+                self.delete(path, *version).map(|()| OperationResult::Deleted)
+            }
+            Operation::Check { path, version } => {
+                let id = self.tree.find(path)?;
+                self.check_version(id, path, Some(*version))?;
+                Ok(OperationResult::Checked)
+            }
+        }
+    }
+
+    fn create(&mut self, create: &Create) -> Result<(String, Stat), StoreError> {
+        let path = self.full_path(create)?;
+        let Some((above, name)) = path::split(&path) else { return NodeExistsSnafu { path }.fail() };
+        let parent = self.tree.lookup(above).context(NoNodeSnafu { path: above })?;
+        ensure!(self.tree.child(parent, name).is_none(), NodeExistsSnafu { path });
+        ensure!(self.tree.node(parent).owner == NO_OWNER, NoChildrenForEphemeralsSnafu { path: above });
+        let node = Node {
+            name: name.into(),
+            parent,
+            children: Vec::new(),
+            data: owned(create.data.as_ref()),
+            czxid: self.zxid,
+            mzxid: self.zxid,
+            pzxid: self.zxid,
+            created: self.time,
+            modified: self.time,
+            owner: if create.mode.is_ephemeral() { self.session } else { NO_OWNER },
+            version: 0,
+            creations: 0,
+        };
+        let stat = node.stat();
+        let before = self.tree.node(parent).parent_stat();
+        let id = self.tree.link(node);
+        self.undo.steps.push(UndoStep::Create { id, parent: before });
+        let pzxid = self.zxid;
+        self.tree.node_mut(parent).restore(ParentStat { creations: before.creations.wrapping_add(1), pzxid });
+        self.changes.push(Change { path: path.clone(), kind: ChangeKind::Created });
+        Ok((path, stat))
+    }
+
+    /// The path with its sequence number where the mode asks for one.
+    fn full_path(&self, create: &Create) -> Result<String, StoreError> {
+        let path = &create.path;
+        if !create.mode.is_sequential() {
+            path::validate(path)?;
+            return Ok(path.clone());
+        }
+        path::validate_sequential(path)?;
+        let (above, _) = path.rsplit_once('/').context(BadArgumentsSnafu { path })?;
+        let parent = self.tree.lookup(above).context(NoNodeSnafu { path: above })?;
+        // Wraps to negative numbers, as ZooKeeper's does: ten characters with the sign.
+        Ok(format!("{path}{:010}", self.tree.node(parent).creations))
+    }
+
+    fn set(&mut self, path: &str, data: Option<&Bytes>, version: Option<i32>) -> Result<Stat, StoreError> {
+        let id = self.tree.find(path)?;
+        self.check_version(id, path, version)?;
+        let (zxid, time) = (self.zxid, self.time);
+        let node = self.tree.node_mut(id);
+        self.undo.steps.push(UndoStep::Set {
+            id,
+            data: std::mem::replace(&mut node.data, owned(data)),
+            mzxid: std::mem::replace(&mut node.mzxid, zxid),
+            modified: std::mem::replace(&mut node.modified, time),
+            version: node.version,
+        });
+        node.version = node.version.wrapping_add(1);
+        self.changes.push(Change { path: path.to_owned(), kind: ChangeKind::DataChanged });
+        Ok(node.stat())
+    }
+
+    fn delete(&mut self, path: &str, version: Option<i32>) -> Result<(), StoreError> {
+        ensure!(path != path::ROOT, BadArgumentsSnafu { path });
+        let id = self.tree.find(path)?;
+        self.check_version(id, path, version)?;
+        ensure!(self.tree.node(id).children.is_empty(), NotEmptySnafu { path });
+        self.remove(id, path.to_owned());
+        Ok(())
+    }
+
+    fn close_session(&mut self) -> Result<(), (usize, StoreError)> {
+        let owned = self.tree.ephemerals.get(&self.session).cloned().unwrap_or_default();
+        for id in owned {
+            let path = self.tree.path_of(id);
+            self.remove(id, path);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, id: NodeId, path: String) {
+        let node = self.tree.unlink(id);
+        let parent = self.tree.node_mut(node.parent);
+        let before = parent.parent_stat();
+        parent.pzxid = self.zxid;
+        self.undo.steps.push(UndoStep::Delete { id, node: Box::new(node), parent: before });
+        self.changes.push(Change { path, kind: ChangeKind::Deleted });
+    }
+
+    fn check_version(&self, id: NodeId, path: &str, version: Option<i32>) -> Result<(), StoreError> {
+        let found = self.tree.node(id).version;
+        let is_expected = version.is_none_or(|expected| expected == ANY_VERSION || expected == found);
+        ensure!(is_expected, BadVersionSnafu { path });
+        Ok(())
+    }
+}
+
+/// A copy of its own: the caller's bytes may be a small part of a large buffer, and nodes live long.
+fn owned(data: Option<&Bytes>) -> Option<Bytes> {
+    data.map(|data| Bytes::copy_from_slice(data))
+}
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;
