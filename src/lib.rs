@@ -7,4 +7,5 @@ pub mod coordinator;
 pub mod group;
 pub mod metadata;
 pub mod model;
+pub mod records;
 pub mod runtime;

@@ -1,0 +1,28 @@
+//! Record batches: reading, checking and writing what producers send and logs hold.
+//!
+//! Pure: bytes in, values out. [`batches`] walks the batches of a log or a request, [`validate`] does
+//! everything of Kafka's `LogValidator` that needs no log, [`BatchBuilder`] writes batches of our own.
+//! Record bytes are never copied to be looked at: every view is a slice of the batch.
+//!
+//! Anything here may come from a hostile peer: no length is trusted before it is checked against the
+//! bytes that are there.
+
+mod batch;
+mod builder;
+mod codec;
+mod cursor;
+mod error;
+mod header;
+mod record;
+mod validate;
+
+pub use batch::{Batch, Batches, batches};
+pub use builder::{BatchBuilder, TransactionMarker, end_transaction_marker};
+pub use codec::Codec;
+pub use error::{RecordError, RecordFault, RecordsError, Refusal};
+pub use header::{Attributes, BatchHeader, TimestampType, sequence_plus};
+pub use record::{RecordView, Records};
+pub use validate::{
+    AppendOrigin, RecordSetFormat, TargetCompression, ValidatedBatch, ValidatedRecords, ValidationRules,
+    validate,
+};

@@ -1,0 +1,313 @@
+use bytes::{Bytes, BytesMut};
+
+use crate::model::{LeaderEpoch, Offset, Timestamp};
+
+use super::Codec;
+use super::batch::{Batch, batches};
+use super::builder::seal_in_place;
+use super::cursor::{RecordCursor, RecordShape, Source};
+use super::error::*;
+use super::header::{BatchHeader, TimestampType};
+
+/// Who appends, which decides what is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOrigin {
+    /// A producer's request.
+    Client,
+    /// This broker's group or transaction coordinator: control batches are allowed, sequences not checked.
+    Coordinator,
+    /// A leader's batches on a follower, or the log itself on recovery: what is there counts.
+    Replication,
+}
+
+/// What the version of a produce request allows in one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordSetFormat {
+    /// Versions 0 to 2: any number of messages of any format, also none.
+    MessageSet,
+    /// Versions 3 to 6: exactly one v2 batch, not with zstd.
+    BatchWithoutZstd,
+    /// Version 7 and later: exactly one v2 batch.
+    Batch,
+}
+
+/// `compression.type` of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetCompression {
+    /// `producer`: as it came.
+    Producer,
+    /// The named codec at a level; `None` = the codec's default level. `uncompressed` is [`Codec::None`].
+    Fixed(Codec, Option<i32>),
+}
+
+/// The rules of a topic and of the request that a record set is checked against.
+#[derive(Clone, Debug)]
+pub struct ValidationRules {
+    pub origin: AppendOrigin,
+    pub format: RecordSetFormat,
+    pub timestamp_type: TimestampType,
+    /// `message.timestamp.before.max.ms`: how far a create time may lie in the past.
+    pub timestamp_before_max_ms: i64,
+    /// `message.timestamp.after.max.ms`: how far it may lie in the future.
+    pub timestamp_after_max_ms: i64,
+    /// The topic is compacted: a record without a key could never be cleaned.
+    pub needs_keys: bool,
+    pub compression: TargetCompression,
+    /// `max.message.bytes`, for the batch as it comes and as it is stored.
+    pub message_size_max: usize,
+    /// `segment.bytes`: a record set must fit one segment.
+    pub record_set_size_max: usize,
+}
+
+/// A record set that may be appended.
+#[derive(Clone, Debug)]
+pub struct ValidatedRecords {
+    /// Empty only for an empty message set of an old produce request.
+    pub batches: Vec<ValidatedBatch>,
+    /// The time that every record reads as, when the topic's timestamps are append times.
+    pub log_append_time: Option<Timestamp>,
+}
+
+/// A batch that may be appended once it has its offset and epoch: see [`prefix`](ValidatedBatch::prefix).
+#[derive(Clone, Debug)]
+pub struct ValidatedBatch {
+    /// As stored, but for base offset and leader epoch. `max_timestamp` is exact.
+    pub header: BatchHeader,
+    /// The whole batch. Its first 16 bytes are to be replaced by the prefix.
+    pub bytes: Bytes,
+}
+
+impl ValidatedRecords {
+    pub fn size_bytes(&self) -> usize {
+        self.batches.iter().map(|batch| batch.bytes.len()).sum()
+    }
+}
+
+impl ValidatedBatch {
+    /// The first 16 bytes of the stored batch. They lie outside the CRC, so `prefix` followed by
+    /// `bytes[16..]` is a valid batch without a byte being copied.
+    pub fn prefix(&self, base_offset: Offset, leader_epoch: LeaderEpoch) -> [u8; BatchHeader::PREFIX] {
+        let mut prefix = [0; BatchHeader::PREFIX];
+        prefix[..8].copy_from_slice(&base_offset.0.to_be_bytes());
+        prefix[8..12].copy_from_slice(&self.header.batch_length.to_be_bytes());
+        prefix[12..].copy_from_slice(&leader_epoch.0.to_be_bytes());
+        prefix
+    }
+}
+
+/// Checks `input` as Kafka's `LogValidator` does and gives it the form in which it is stored.
+///
+/// `now` is the append time. A batch of trailing bytes that is not whole is left out, as Kafka does. The
+/// batch's bytes are reused unless a rule changes them. Needs no log and no lock; the walk over the records
+/// allocates nothing.
+pub fn validate(
+    input: Bytes,
+    rules: &ValidationRules,
+    now: Timestamp,
+) -> Result<ValidatedRecords, RecordsError> {
+    let log_append_time = (rules.timestamp_type == TimestampType::LogAppendTime).then_some(now);
+    let Some(batch) = only_batch(input, rules.format)? else {
+        return Ok(ValidatedRecords { batches: Vec::new(), log_append_time });
+    };
+    check_batch(&batch, rules)?;
+    let stored = stored_form(batch, rules, now)?;
+    let size_bytes = stored.bytes.len();
+    snafu::ensure!(
+        size_bytes <= rules.message_size_max,
+        MessageTooLargeSnafu { size_bytes, size_max: rules.message_size_max }
+    );
+    snafu::ensure!(
+        size_bytes <= rules.record_set_size_max,
+        RecordListTooLargeSnafu { size_bytes, size_max: rules.record_set_size_max }
+    );
+    Ok(ValidatedRecords { batches: vec![stored], log_append_time })
+}
+
+/// The one batch of the set; `None` for an empty set where that is allowed.
+fn only_batch(input: Bytes, format: RecordSetFormat) -> Result<Option<Batch>, RecordsError> {
+    let mut walk = batches(&input);
+    drop(input);
+    let batch = match walk.next() {
+        Some(Ok(batch)) => batch,
+        None | Some(Err(RecordsError::Incomplete { .. })) if format == RecordSetFormat::MessageSet => {
+            return Ok(None);
+        }
+        None | Some(Err(RecordsError::Incomplete { .. })) => return NoBatchSnafu.fail(),
+        Some(Err(error)) => return Err(error),
+    };
+    snafu::ensure!(batch.header.magic == 2, UnsupportedMagicSnafu { magic: batch.header.magic });
+    match walk.next() {
+        None | Some(Err(RecordsError::Incomplete { .. })) => Ok(Some(batch)),
+        Some(Ok(_)) => MoreThanOneBatchSnafu.fail(),
+        Some(Err(error)) => Err(error),
+    }
+}
+
+/// The checks that need only the header and the CRC, in Kafka's order.
+fn check_batch(batch: &Batch, rules: &ValidationRules) -> Result<(), RecordsError> {
+    let header = &batch.header;
+    let is_client = rules.origin == AppendOrigin::Client;
+    let codec = header.attributes.codec()?;
+    snafu::ensure!(
+        rules.format != RecordSetFormat::BatchWithoutZstd || codec != Codec::Zstd,
+        UnsupportedCodecSnafu { codec }
+    );
+    snafu::ensure!(
+        !is_client || header.base_offset == Offset::ZERO,
+        NonZeroBaseOffsetSnafu { base_offset: header.base_offset.0 }
+    );
+    snafu::ensure!(
+        batch.bytes.len() <= rules.message_size_max,
+        MessageTooLargeSnafu { size_bytes: batch.bytes.len(), size_max: rules.message_size_max }
+    );
+    batch.check_crc()?;
+    snafu::ensure!(header.record_count > 0, InvalidCountSnafu { count: header.record_count });
+    snafu::ensure!(
+        header.last_offset_delta == header.record_count - 1,
+        CountMismatchSnafu { last_offset_delta: header.last_offset_delta, count: header.record_count }
+    );
+    if is_client {
+        snafu::ensure!(!header.attributes.is_control(), ControlBatchSnafu);
+        snafu::ensure!(
+            !header.has_producer_id() || header.base_sequence >= 0,
+            InvalidSequenceSnafu { sequence: header.base_sequence, producer_id: header.producer_id.0 }
+        );
+    }
+    Ok(())
+}
+
+/// Checks the records and gives the batch the timestamps that the topic wants.
+fn stored_form(
+    batch: Batch,
+    rules: &ValidationRules,
+    now: Timestamp,
+) -> Result<ValidatedBatch, RecordsError> {
+    let codec = batch.header.attributes.codec()?;
+    snafu::ensure!(codec == Codec::None, UnknownCodecSnafu { id: codec.id() });
+    let records = &batch.bytes[BatchHeader::SIZE..];
+    let max_timestamp = check_records(&mut RecordCursor::new(records), &batch.header, rules, now)?;
+    let header = BatchHeader {
+        attributes: batch.header.attributes.with_timestamp_type(rules.timestamp_type),
+        max_timestamp: match rules.timestamp_type {
+            TimestampType::CreateTime => max_timestamp,
+            TimestampType::LogAppendTime => now,
+        },
+        ..batch.header
+    };
+    if header == batch.header {
+        return Ok(ValidatedBatch { header, bytes: batch.bytes });
+    }
+    let mut bytes = batch.bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    let header = seal_in_place(header, &mut bytes);
+    Ok(ValidatedBatch { header, bytes: bytes.freeze() })
+}
+
+/// Walks the declared records; returns their greatest timestamp, `-1` when none has one.
+fn check_records<S: Source>(
+    cursor: &mut RecordCursor<S>,
+    header: &BatchHeader,
+    rules: &ValidationRules,
+    now: Timestamp,
+) -> Result<Timestamp, RecordsError> {
+    let mut max_timestamp = Timestamp::NONE;
+    let mut rejected = Rejected::default();
+    for batch_index in 0..header.record_count {
+        let malformed = |fault| RecordsError::MalformedRecord { batch_index, fault };
+        let shape = cursor.next_shape().map_err(malformed)?;
+        if shape.offset_delta != batch_index {
+            return Err(malformed(RecordFault::OffsetDelta));
+        }
+        let Some(timestamp) = header.base_timestamp.0.checked_add(shape.timestamp_delta).map(Timestamp)
+        else {
+            return Err(malformed(RecordFault::TimestampDelta));
+        };
+        max_timestamp = max_timestamp.max(timestamp);
+        if let Some(reason) = rejection(&shape, timestamp, header, rules, now) {
+            rejected.add(batch_index, timestamp, reason, rules, now);
+        }
+    }
+    let at_end = cursor.is_at_end();
+    let batch_index = header.record_count;
+    if !at_end.map_err(|fault| RecordsError::MalformedRecord { batch_index, fault })? {
+        return TrailingBytesSnafu.fail();
+    }
+    rejected.into_result()?;
+    Ok(max_timestamp)
+}
+
+/// Which rule of the topic a record breaks.
+#[derive(Clone, Copy)]
+enum Rejection {
+    NoKey,
+    TimestampRange,
+    TimestampType,
+}
+
+#[inline(always)]
+fn rejection(
+    shape: &RecordShape,
+    timestamp: Timestamp,
+    header: &BatchHeader,
+    rules: &ValidationRules,
+    now: Timestamp,
+) -> Option<Rejection> {
+    if rules.needs_keys && !shape.has_key {
+        return Some(Rejection::NoKey);
+    }
+    if rules.timestamp_type == TimestampType::CreateTime && timestamp != Timestamp::NONE {
+        let is_in_range = now.since_ms(timestamp) <= rules.timestamp_before_max_ms
+            && timestamp.since_ms(now) <= rules.timestamp_after_max_ms;
+        return (!is_in_range).then_some(Rejection::TimestampRange);
+    }
+    (header.attributes.timestamp_type() == TimestampType::LogAppendTime).then_some(Rejection::TimestampType)
+}
+
+/// The bad records of a batch. Only the first are described: a batch may hold millions.
+#[derive(Default)]
+struct Rejected {
+    count: usize,
+    is_timestamp: bool,
+    errors: Vec<RecordError>,
+}
+
+impl Rejected {
+    const DESCRIBED_MAX: usize = 1000;
+
+    #[cold]
+    fn add(
+        &mut self,
+        batch_index: i32,
+        timestamp: Timestamp,
+        rejection: Rejection,
+        rules: &ValidationRules,
+        now: Timestamp,
+    ) {
+        self.count += 1;
+        self.is_timestamp |= !matches!(rejection, Rejection::NoKey);
+        if self.errors.len() == Self::DESCRIBED_MAX {
+            return;
+        }
+        let message = match rejection {
+            Rejection::NoKey => "Compacted topic cannot accept message without key".to_owned(),
+            Rejection::TimestampRange => format!(
+                "Timestamp {timestamp} of message with offset {batch_index} is out of range. The timestamp should \
+                 be within [{}, {}]",
+                now.plus_ms(rules.timestamp_before_max_ms.saturating_neg()),
+                now.plus_ms(rules.timestamp_after_max_ms)
+            ),
+            Rejection::TimestampType => format!(
+                "Invalid timestamp type in message with offset {batch_index}. Producer should not set timestamp type \
+                 to LogAppendTime."
+            ),
+        };
+        self.errors.push(RecordError { batch_index, message });
+    }
+
+    fn into_result(self) -> Result<(), RecordsError> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        RejectedRecordsSnafu { is_timestamp: self.is_timestamp, count: self.count, errors: self.errors }
+            .fail()
+    }
+}
