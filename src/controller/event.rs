@@ -1,0 +1,136 @@
+use std::collections::BTreeSet;
+
+use snafu::Snafu;
+
+use super::cluster::{Leadership, TopicAssignment};
+use crate::metadata::control::{
+    BrokerRegistration, ControlOutcome, LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest,
+};
+use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, PartitionIndex, TopicName, TopicPartition};
+
+/// Something the active controller has to act on.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// This broker won the election: everything the store holds.
+    Elected(Snapshot),
+    /// All brokers that are registered now.
+    BrokersChanged(Vec<BrokerRegistration>),
+    /// Topics that appeared.
+    TopicsCreated(Vec<TopicAssignment>),
+    /// Topics whose nodes are gone without the controller's doing.
+    TopicsVanished(Vec<TopicName>),
+    /// A topic's node was written by somebody.
+    TopicWritten(TopicAssignment),
+    /// The topics that are marked for deletion, also those known to be.
+    DeletionRequested(Vec<TopicName>),
+    /// A log directory of these brokers failed.
+    LogDirsFailed(BTreeSet<BrokerId>),
+    /// `unclean.leader.election.enable` became true, for one topic or (`None`) by default.
+    UncleanElectionEnabled(Option<TopicName>),
+    /// A broker answered.
+    Responded { from: BrokerId, broker_epoch: BrokerEpoch, response: ControlResponse },
+    /// An operator asks for elections. `partitions` `None` = all of which the leader is not what it should be.
+    ElectionRequested { token: u64, kind: ElectionKind, partitions: Option<Vec<TopicPartition>> },
+}
+
+/// What a new controller reads first.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub controller_epoch: ControllerEpoch,
+    pub brokers: Vec<BrokerRegistration>,
+    pub topics: Vec<TopicAssignment>,
+    /// Partitions that never had a leader are missing.
+    pub leaderships: Vec<(TopicPartition, Leadership)>,
+    pub marked_for_deletion: Vec<TopicName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElectionKind {
+    Preferred,
+    Unclean,
+}
+
+/// Why a requested election did not make a leader.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+pub enum ElectionError {
+    #[snafu(display("The partition does not exist."))]
+    UnknownPartition,
+    #[snafu(display("The topic is being deleted"))]
+    TopicIsBeingDeleted,
+    /// The preferred replica leads already; for an unclean election: the leader is live.
+    #[snafu(display("Leader election not needed for topic partition."))]
+    NotNeeded,
+    #[snafu(display(
+        "Failed to elect leader for partition {partition} under strategy PreferredReplicaPartitionLeaderElectionStrategy"
+    ))]
+    PreferredLeaderNotAvailable { partition: TopicPartition },
+    #[snafu(display(
+        "Failed to elect leader for partition {partition} under strategy OfflinePartitionLeaderElectionStrategy(true)"
+    ))]
+    EligibleLeadersNotAvailable { partition: TopicPartition },
+}
+
+/// The leader that was elected, or why none was.
+pub type ElectionResult = (TopicPartition, Result<BrokerId, ElectionError>);
+
+/// What a step asks the shell to do: send the requests, in this order for each broker, and make the calls,
+/// whose replies go to [`Core::replied`](super::core::Core::replied).
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Independent of each other. Each is fenced by the controller's epoch.
+    pub calls: Vec<StoreCall>,
+    pub requests: Vec<(BrokerId, ControlRequest)>,
+    pub elections: Vec<(u64, Vec<ElectionResult>)>,
+}
+
+/// A read or write of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreCall {
+    /// The partition's first state, with its parents.
+    CreateState { partition: TopicPartition, leadership: Leadership },
+    /// Succeeds only on the version `leadership.leader_and_isr.partition_epoch`.
+    SetState { partition: TopicPartition, leadership: Leadership },
+    /// Whether the topic's configuration lets replicas outside the ISR lead.
+    ReadUncleanElection { topic: TopicName },
+    /// Overwrites the topic's node.
+    SetAssignment(TopicAssignment),
+    /// Removes the topic's nodes, then its configuration and the mark.
+    DeleteTopic { topic: TopicName, partitions: Vec<PartitionIndex> },
+    /// Forgets the wish to delete topics.
+    RemoveDeletionMarks { topics: Vec<TopicName> },
+}
+
+/// The answer to the [`StoreCall`] of the same position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreReply {
+    Done,
+    /// A partition state was written; its node has this version now.
+    Written {
+        partition_epoch: i32,
+    },
+    /// Somebody else wrote the partition state: this is what stands. `None` = there is no such node.
+    Conflict {
+        current: Option<Leadership>,
+    },
+    UncleanElection {
+        is_enabled: bool,
+    },
+    /// The store refused this call for good; it has been logged.
+    Refused,
+}
+
+/// A request to one broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlRequest {
+    LeaderAndIsr(LeaderAndIsrRequest),
+    StopReplica(StopReplicaRequest),
+    UpdateMetadata(UpdateMetadataRequest),
+}
+
+/// What a broker did with a request, partition by partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlResponse {
+    LeaderAndIsr(Vec<(TopicPartition, ControlOutcome)>),
+    StopReplica(Vec<(TopicPartition, ControlOutcome)>),
+    UpdateMetadata,
+}

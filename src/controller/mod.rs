@@ -1,0 +1,22 @@
+//! The controller: who leads what, and what an administrator changes.
+//!
+//! [`Core`] decides and does nothing else: [`Event`]s go in, [`StoreCall`]s and [`ControlRequest`]s come out.
+//! It keeps the [`Cluster`] it learned from the store and changes it only by what the store confirmed.
+
+mod cluster;
+mod core;
+#[cfg(test)]
+mod core_tests;
+mod deletion;
+mod election;
+mod event;
+pub mod placement;
+mod requests;
+
+pub use self::core::{Core, Counts, Settings};
+pub use cluster::{Assignment, Broker, Cluster, Leadership, Partition, Topic, TopicAssignment};
+pub use deletion::Deletion;
+pub use event::{
+    ControlRequest, ControlResponse, Effects, ElectionError, ElectionKind, ElectionResult, Event, Snapshot,
+    StoreCall, StoreReply,
+};
