@@ -8,5 +8,10 @@ pub mod coordinator;
 pub mod group;
 pub mod metadata;
 pub mod model;
+pub mod purgatory;
 pub mod records;
 pub mod runtime;
+pub mod security;
+
+#[cfg(test)]
+mod tidy;

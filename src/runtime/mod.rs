@@ -6,6 +6,7 @@
 mod clock;
 pub mod fs;
 mod random;
+pub mod task;
 
 pub use clock::Clock;
 pub use random::Random;

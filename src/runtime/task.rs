@@ -1,0 +1,163 @@
+//! Where tasks come from, and how all of them end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tracing::{debug, error};
+
+/// Starts a task whose panic ends only that task: a connection.
+pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    tokio::spawn(async move {
+        let guard = PanicReport { name, ends_process: false };
+        future.await;
+        std::mem::forget(guard);
+    })
+}
+
+/// Starts a task that owns state others rely on. Its panic ends the process: going on with half of the state
+/// would be worse than a restart.
+pub fn spawn_owner<F>(name: &'static str, future: F) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    tokio::spawn(async move {
+        let guard = PanicReport { name, ends_process: true };
+        future.await;
+        std::mem::forget(guard);
+    })
+}
+
+struct PanicReport {
+    name: &'static str,
+    ends_process: bool,
+}
+
+impl Drop for PanicReport {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        error!(task = self.name, "a task panicked");
+        if self.ends_process {
+            std::process::abort();
+        }
+    }
+}
+
+/// Asks everything to stop; held by the broker.
+pub struct ShutdownTrigger {
+    requested: watch::Sender<bool>,
+    guards: Arc<Guards>,
+}
+
+/// Tells that the broker stops. Cheap to clone.
+#[derive(Clone)]
+pub struct Shutdown {
+    requested: watch::Receiver<bool>,
+    guards: Arc<Guards>,
+}
+
+#[derive(Default)]
+struct Guards {
+    count: AtomicUsize,
+    all_gone: Notify,
+}
+
+/// While one exists, [`ShutdownTrigger::drained`] waits.
+pub struct DrainGuard {
+    guards: Arc<Guards>,
+}
+
+impl ShutdownTrigger {
+    pub fn new() -> (ShutdownTrigger, Shutdown) {
+        let (sender, receiver) = watch::channel(false);
+        let guards = Arc::new(Guards::default());
+        let trigger = ShutdownTrigger { requested: sender, guards: Arc::clone(&guards) };
+        (trigger, Shutdown { requested: receiver, guards })
+    }
+
+    pub fn request(&self) {
+        self.requested.send_replace(true);
+    }
+
+    /// Resolves when every [`DrainGuard`] is gone, or after `limit`.
+    pub async fn drained(&self, limit: Duration) {
+        let all_gone = async {
+            loop {
+                let notified = self.guards.all_gone.notified();
+                if self.guards.count.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        if tokio::time::timeout(limit, all_gone).await.is_err() {
+            let left = self.guards.count.load(Ordering::Acquire);
+            debug!(left, "stopping without waiting for the rest");
+        }
+    }
+}
+
+impl Shutdown {
+    pub fn is_requested(&self) -> bool {
+        *self.requested.borrow()
+    }
+
+    /// Resolves when the broker stops.
+    pub fn requested(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut requested = self.requested.clone();
+        Box::pin(async move {
+            // An error means that the trigger is gone, which is a stop as well.
+            let _ = requested.wait_for(|&is_requested| is_requested).await;
+        })
+    }
+
+    /// Keeps the broker from stopping before this work is done.
+    pub fn drain_guard(&self) -> DrainGuard {
+        self.guards.count.fetch_add(1, Ordering::AcqRel);
+        DrainGuard { guards: Arc::clone(&self.guards) }
+    }
+}
+
+impl Drop for DrainGuard {
+    fn drop(&mut self) {
+        if self.guards.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.guards.all_gone.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stop_waits_for_what_is_guarded() {
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        let guard = shutdown.drain_guard();
+        let work = tokio::spawn(async move {
+            shutdown.requested().await;
+            drop(guard);
+        });
+        trigger.request();
+        trigger.drained(Duration::from_secs(60)).await;
+        work.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_does_not_wait_for_ever() {
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        let _guard = shutdown.drain_guard();
+        trigger.request();
+        trigger.drained(Duration::from_secs(5)).await;
+        assert!(shutdown.is_requested());
+    }
+}

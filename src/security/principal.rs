@@ -1,0 +1,21 @@
+use std::fmt;
+
+/// An authenticated identity, `User:name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal {
+    kind: String,
+    name: String,
+}
+
+impl Principal {
+    /// Who connects to a listener without authentication.
+    pub fn anonymous() -> Principal {
+        Principal { kind: "User".to_owned(), name: "ANONYMOUS".to_owned() }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind, self.name)
+    }
+}
