@@ -1,1 +1,19 @@
-//! The harness that starts brokers and peers.
+//! What every test from outside needs: a server to run against ([`Broker`]), a raw connection to it
+//! ([`Connection`]), and client programs in other languages ([`client`]).
+//!
+//! The server is Barnabas unless `BARNABAS_TEST_SERVER` names a real Kafka (`kafka-3.9.2`, `kafka-4.3.1`): the same
+//! tests then show that they ask for nothing that Kafka does not do.
+
+mod broker;
+pub mod client;
+mod log_scan;
+mod machine;
+mod process;
+mod server;
+mod tools;
+
+pub use broker::Broker;
+pub use machine::{Port, announce, build_dir, command_exists, free_port, protocol_tests_dir};
+pub use process::{Finished, Line, Process};
+pub use server::Server;
+pub use tools::{Output, ToolRun, Tools};

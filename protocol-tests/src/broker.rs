@@ -1,0 +1,302 @@
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::log_scan::unexpected_lines;
+use crate::machine::{Port, barnabas_binary, free_port, protocol_tests_dir};
+use crate::process::{Line, Process};
+use crate::server::Server;
+
+/// A start or stop that takes longer is a failure; it is no measure of speed.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// One running server with a data folder and a port of its own. Dropping it stops the server, reads its log
+/// (Barnabas only) and removes the folder.
+pub struct Broker {
+    server: Server,
+    port: Port,
+    dir: TempDir,
+    settings: Vec<(String, String)>,
+    allowed_log_lines: Vec<String>,
+    running: Option<Running>,
+    zookeeper: Option<ZooKeeper>,
+}
+
+enum Running {
+    Barnabas(Process),
+    /// Started by the peers' script, which holds its process id.
+    Kafka,
+}
+
+struct ZooKeeper {
+    port: Port,
+    dir: TempDir,
+}
+
+impl Broker {
+    /// Starts the server that the environment names, with these settings on top of its defaults.
+    #[track_caller]
+    pub fn start(settings: &[(&str, &str)]) -> Broker {
+        Broker::start_as(Server::from_environment(), settings)
+    }
+
+    #[track_caller]
+    pub fn start_as(server: Server, settings: &[(&str, &str)]) -> Broker {
+        let zookeeper = match &server {
+            Server::KafkaWithZooKeeper(_) => Some(ZooKeeper::start()),
+            Server::Barnabas | Server::KafkaWithoutZooKeeper(_) => None,
+        };
+        let mut broker = Broker {
+            server,
+            port: free_port(),
+            dir: tempfile::tempdir().expect("create a data folder"),
+            settings: settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            allowed_log_lines: Vec::new(),
+            running: None,
+            zookeeper,
+        };
+        broker.start_again();
+        broker
+    }
+
+    /// Whether the server that the environment names can be started at all.
+    pub fn can_start() -> bool {
+        Server::from_environment() != Server::Barnabas || barnabas_serves()
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port.number
+    }
+
+    /// `host:port`, as clients take it.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port.number)
+    }
+
+    /// The one folder of `log.dirs`.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Its own folder, for files that a test wants to go with it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Panics when it does not run.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        match self.running.as_ref().expect("the broker runs") {
+            Running::Barnabas(process) => process.pid(),
+            Running::Kafka => {
+                let text =
+                    std::fs::read_to_string(self.dir.path().join("kafka.pid")).expect("read kafka.pid");
+                text.split(' ').next().and_then(|pid| pid.parse().ok()).expect("kafka.pid begins with the id")
+            }
+        }
+    }
+
+    /// From now on the log may have WARN and ERROR lines that contain `text`.
+    pub fn allow_log(&mut self, text: &str) {
+        self.allowed_log_lines.push(text.to_owned());
+    }
+
+    /// Changes a setting for the next start.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.settings.retain(|(known, _)| known != key);
+        self.settings.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// Starts it on the same port and folder, after [`Broker::stop`] or [`Broker::kill`].
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        assert!(self.running.is_none(), "the broker runs already");
+        self.running = Some(match self.server.clone() {
+            Server::Barnabas => Running::Barnabas(self.start_barnabas()),
+            Server::KafkaWithZooKeeper(version) | Server::KafkaWithoutZooKeeper(version) => {
+                self.start_kafka(&version);
+                Running::Kafka
+            }
+        });
+    }
+
+    /// A clean stop (SIGTERM) and a new start.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.stop();
+        self.start_again();
+    }
+
+    /// SIGTERM, and exit status 0 is asked for.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        match self.running.take() {
+            None => {}
+            Some(Running::Kafka) => self.peer_script("kafka-server", &["stop", "--dir", &self.dir_text()]),
+            Some(Running::Barnabas(mut process)) => {
+                process.signal(Signal::TERM);
+                let Some(status) = process.wait(LIMIT) else {
+                    panic!("barnabas still runs {LIMIT:?} after SIGTERM\n{}", process.stderr_text());
+                };
+                assert!(status.success(), "barnabas stopped with {status}\n{}", process.stderr_text());
+            }
+        }
+    }
+
+    /// SIGKILL.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        match self.running.take() {
+            None => {}
+            Some(Running::Barnabas(process)) => drop(process),
+            Some(Running::Kafka) => {
+                let pid = std::fs::read_to_string(self.dir.path().join("kafka.pid")).expect("read kafka.pid");
+                let pid = pid.split(' ').next().unwrap_or_default().to_owned();
+                let status = Command::new("kill").args(["-KILL", &pid]).status().expect("run kill");
+                assert!(status.success(), "kill -KILL {pid}: {status}");
+                // The script waits until the process is gone.
+                self.peer_script("kafka-server", &["stop", "--dir", &self.dir_text()]);
+            }
+        }
+    }
+
+    /// All that Barnabas has logged since the first start; empty for Kafka.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("stderr.log")).unwrap_or_default()
+    }
+
+    fn start_barnabas(&self) -> Process {
+        std::fs::create_dir_all(self.data_dir()).expect("create the data folder");
+        let properties = self.dir.path().join("server.properties");
+        std::fs::write(&properties, self.properties()).expect("write server.properties");
+        let mut command =
+            Command::new(barnabas_binary().expect("build it: cargo build --release -p barnabas"));
+        command.arg("serve").arg(&properties).current_dir(self.dir.path()).env("NO_COLOR", "1");
+        let mut process = Process::start("barnabas", command, Some(&self.dir.path().join("stderr.log")));
+        loop {
+            match process.next_line(LIMIT) {
+                Line::Text(line) if line.starts_with("barnabas ready") => return process,
+                Line::Text(_) => {}
+                Line::End => panic!("barnabas ended before it was ready\n{}", process.stderr_text()),
+            }
+        }
+    }
+
+    /// The file for Barnabas: the test's settings win over the one-node defaults of Kafka's stock file.
+    fn properties(&self) -> String {
+        let defaults = [
+            ("broker.id", "1".to_owned()),
+            ("listeners", format!("PLAINTEXT://{}", self.address())),
+            ("log.dirs", self.data_dir().display().to_string()),
+            ("offsets.topic.replication.factor", "1".to_owned()),
+            ("transaction.state.log.replication.factor", "1".to_owned()),
+            ("transaction.state.log.min.isr", "1".to_owned()),
+        ];
+        let mut text = String::new();
+        for (key, value) in &defaults {
+            if !self.settings.iter().any(|(known, _)| known == key) {
+                text.push_str(&format!("{key}={value}\n"));
+            }
+        }
+        for (key, value) in &self.settings {
+            text.push_str(&format!("{key}={value}\n"));
+        }
+        text
+    }
+
+    #[track_caller]
+    fn start_kafka(&self, version: &str) {
+        let port = self.port.number.to_string();
+        let dir = self.dir_text();
+        let mut arguments =
+            vec!["start".to_owned(), version.to_owned(), "--port".into(), port, "--dir".into(), dir];
+        if let Some(zookeeper) = &self.zookeeper {
+            arguments.extend(["--zk".to_owned(), format!("127.0.0.1:{}", zookeeper.port.number)]);
+        }
+        for (key, value) in &self.settings {
+            arguments.extend(["--override".to_owned(), format!("{key}={value}")]);
+        }
+        self.peer_script("kafka-server", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    fn dir_text(&self) -> String {
+        self.dir.path().display().to_string()
+    }
+
+    #[track_caller]
+    fn peer_script(&self, name: &str, arguments: &[&str]) {
+        run_peer_script(name, arguments);
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The test has failed already: show the log, and let nothing hide the first reason.
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(60).collect();
+            for line in tail.iter().rev() {
+                eprintln!("{line}");
+            }
+            if let Some(Running::Kafka) = self.running.take() {
+                let _ = Command::new(protocol_tests_dir().join("peers/kafka-server"))
+                    .args(["stop", "--dir", &self.dir_text()])
+                    .output();
+            }
+            return;
+        }
+        self.stop();
+        let log = self.log();
+        let unexpected = unexpected_lines(&log, &self.allowed_log_lines);
+        assert!(unexpected.is_empty(), "unexpected lines in the log of barnabas:\n{}", unexpected.join("\n"));
+    }
+}
+
+impl ZooKeeper {
+    #[track_caller]
+    fn start() -> ZooKeeper {
+        let zookeeper =
+            ZooKeeper { port: free_port(), dir: tempfile::tempdir().expect("create a ZooKeeper folder") };
+        let (port, dir) = (zookeeper.port.number.to_string(), zookeeper.dir.path().display().to_string());
+        run_peer_script("zookeeper", &["start", "--port", &port, "--dir", &dir]);
+        zookeeper
+    }
+}
+
+impl Drop for ZooKeeper {
+    fn drop(&mut self) {
+        let dir = self.dir.path().display().to_string();
+        let _ =
+            Command::new(protocol_tests_dir().join("peers/zookeeper")).args(["stop", "--dir", &dir]).output();
+    }
+}
+
+/// Whether the binary under test knows `serve` yet.
+fn barnabas_serves() -> bool {
+    let binary = barnabas_binary();
+    binary.is_some_and(|binary| {
+        Command::new(binary).args(["serve", "--help"]).output().is_ok_and(|output| output.status.success())
+    })
+}
+
+#[track_caller]
+fn run_peer_script(name: &str, arguments: &[&str]) {
+    // The server inherits what it is given and outlives the script: pipes would never end, so the output is a file.
+    let output = tempfile::NamedTempFile::new().expect("create a file for the script's output");
+    let file = output.reopen().expect("open the file for the script's output");
+    let status = Command::new(protocol_tests_dir().join("peers").join(name))
+        .args(arguments)
+        .stdout(file.try_clone().expect("share the file"))
+        .stderr(file)
+        .status()
+        .unwrap_or_else(|error| panic!("run peers/{name}: {error}"));
+    let text = std::fs::read_to_string(output.path()).unwrap_or_default();
+    assert!(status.success(), "peers/{name} {}: {status}\n{text}", arguments.join(" "));
+}

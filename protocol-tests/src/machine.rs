@@ -1,0 +1,63 @@
+//! What the tests take from the machine: folders, ports, programs.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+/// The folder of this crate in the source tree.
+pub fn protocol_tests_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Cargo's target folder, found from the running test binary (`TARGET/PROFILE/deps/TEST`).
+pub fn build_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("the test knows its own path");
+    let deps = test.ancestors().find(|dir| dir.ends_with("deps"));
+    let profile =
+        deps.and_then(Path::parent).unwrap_or_else(|| panic!("{} is not in a deps folder", test.display()));
+    profile.parent().expect("a profile's folder lies in the target folder").to_owned()
+}
+
+/// The binary under test: `BARNABAS_BIN`, or the one built last in the release or debug profile.
+pub(crate) fn barnabas_binary() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("BARNABAS_BIN") {
+        return Some(path.into());
+    }
+    let built = ["release", "debug"].map(|profile| build_dir().join(profile).join("barnabas"));
+    built
+        .into_iter()
+        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
+        .max()
+        .map(|(_, path)| path)
+}
+
+pub fn command_exists(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
+}
+
+/// Says something in the run's output even when the test passes; the test runner does not capture it.
+pub fn announce(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A port that nobody uses, kept from other tests on this machine for as long as the value lives.
+#[derive(Debug)]
+pub struct Port {
+    pub number: u16,
+    _reserved: File,
+}
+
+/// The lowest free port from 21000 on. Ephemeral ports lie higher, so that no outgoing connection takes it meanwhile.
+pub fn free_port() -> Port {
+    let dir = std::env::temp_dir().join("barnabas-test-ports");
+    std::fs::create_dir_all(&dir).expect("create the folder of port reservations");
+    for number in 21_000..22_000 {
+        let file = File::create(dir.join(number.to_string())).expect("create a port reservation");
+        if file.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", number)).is_ok() {
+            return Port { number, _reserved: file };
+        }
+    }
+    panic!("no free port from 21000 to 21999");
+}
