@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use snafu::ensure;
 
 use super::store::{NodeData, OperationResult, SessionExpiredSnafu, Stat, StoreError, Watcher};
-use super::tree::{Request, Transaction, Tree};
+use super::tree::{Request, Transaction, Tree, Undo};
 use super::watches::{Firing, Watches};
 use crate::model::Timestamp;
 
@@ -22,16 +22,22 @@ pub(super) struct Database {
 /// A write that was applied.
 #[derive(Debug)]
 pub(super) struct Written {
+    pub transaction: Transaction,
     /// One for each operation.
     pub results: Vec<OperationResult>,
     /// To be told once the write may be seen.
     pub firings: Vec<Firing>,
+    pub undo: Undo,
 }
 
 impl Database {
     /// `last_session` is the largest session id ever used; 0 = none.
     pub(super) fn new(tree: Tree, last_session: i64) -> Database {
         Database { tree, watches: Watches::default(), open_sessions: BTreeSet::new(), last_session }
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
     }
 
     pub(super) fn open_session(&mut self) -> i64 {
@@ -51,22 +57,57 @@ impl Database {
         now: Timestamp,
     ) -> Result<Written, (usize, StoreError)> {
         self.check_open(session).map_err(|error| (0, error))?;
+        self.apply(session, request, now)
+    }
+
+    /// Closes the session and deletes its ephemeral nodes. Its own watches fire too, last.
+    pub(super) fn end_session(&mut self, session: i64, now: Timestamp) -> Result<Written, StoreError> {
+        self.check_open(session)?;
+        let mut written = self.close_session(session, now);
+        self.open_sessions.remove(&session);
+        self.watches.expire(session, &mut written.firings);
+        Ok(written)
+    }
+
+    fn close_session(&mut self, session: i64, now: Timestamp) -> Written {
+        self.apply(session, Request::CloseSession, now).expect("nothing refuses the end of a session")
+    }
+
+    fn apply(
+        &mut self,
+        session: i64,
+        request: Request,
+        now: Timestamp,
+    ) -> Result<Written, (usize, StoreError)> {
         let transaction = Transaction { zxid: self.tree.last_zxid() + 1, time: now, session, request };
         let applied = self.tree.apply(&transaction)?;
         let mut firings = Vec::new();
         for change in &applied.changes {
             self.watches.fire(change, &mut firings);
         }
-        Ok(Written { results: applied.results, firings })
+        Ok(Written { transaction, results: applied.results, firings, undo: applied.undo })
     }
 
-    /// Closes the session and deletes its ephemeral nodes. Its own watches fire too, last.
-    pub(super) fn end_session(&mut self, session: i64, now: Timestamp) -> Result<Written, StoreError> {
-        let written = self.write(session, Request::CloseSession, now);
-        let mut written = written.map_err(|(_, error)| error)?;
-        self.open_sessions.remove(&session);
-        self.watches.expire(session, &mut written.firings);
-        Ok(written)
+    /// Deletes the ephemeral nodes of sessions that are not open: of an earlier life of the process, or where
+    /// the end of a session was taken back.
+    pub(super) fn remove_orphans(&mut self, now: Timestamp) -> Vec<Written> {
+        let orphaned = self.tree.owners().into_iter().filter(|owner| !self.is_open(*owner));
+        let orphaned: Vec<i64> = orphaned.collect();
+        orphaned.into_iter().map(|session| self.close_session(session, now)).collect()
+    }
+
+    /// Ends every session without a trace in the tree, and gives their watches.
+    pub(super) fn end_all_sessions(&mut self) -> Vec<Firing> {
+        let mut firings = Vec::new();
+        for session in std::mem::take(&mut self.open_sessions) {
+            self.watches.expire(session, &mut firings);
+        }
+        firings
+    }
+
+    /// Takes the newest write back. Its watches have fired all the same: who is told reads what was before.
+    pub(super) fn undo(&mut self, undo: Undo) {
+        self.tree.undo(undo);
     }
 
     pub(super) fn read(&self, session: i64, path: &str) -> Result<NodeData, StoreError> {

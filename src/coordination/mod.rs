@@ -5,12 +5,14 @@
 //! embedded store and on a ZooKeeper ensemble.
 
 mod database;
+mod embedded;
 mod memory;
 mod path;
 mod store;
 mod tree;
 mod watches;
 
+pub use embedded::{EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, OpenStoreError, OpenedStore};
 pub use memory::{MemoryEnsemble, MemoryStore};
 pub use store::{
     BoxFuture, Create, CreateMode, Ensemble, NodeData, Operation, OperationResult, SessionState, Stat, Store,

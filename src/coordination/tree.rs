@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use snafu::{OptionExt, ensure};
+use snafu::{OptionExt, Snafu, ensure};
 
 use super::path;
 use super::store::{
@@ -27,7 +27,7 @@ pub(super) struct Tree {
 }
 
 /// One change of the tree, with everything its outcome depends on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transaction {
     /// Larger than that of every transaction before.
     pub zxid: i64,
@@ -37,7 +37,7 @@ pub(super) struct Transaction {
     pub request: Request,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// All or nothing, in this order, each seeing the effects of those before.
     Operations(Vec<Operation>),
@@ -51,7 +51,6 @@ pub(super) struct Applied {
     /// One for each operation; empty for [`Request::CloseSession`].
     pub results: Vec<OperationResult>,
     pub changes: Vec<Change>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the embedded store takes writes back"))]
     pub undo: Undo,
 }
 
@@ -171,7 +170,6 @@ impl Tree {
     }
 
     /// The sessions that own a node.
-    #[cfg(test)]
     pub(super) fn owners(&self) -> Vec<i64> {
         self.ephemerals.keys().copied().collect()
     }
@@ -336,6 +334,110 @@ impl Node {
 
     fn restore(&mut self, stat: ParentStat) {
         (self.creations, self.pzxid) = (stat.creations, stat.pzxid);
+    }
+}
+
+/// One node with everything that is kept of it, for writing a whole tree down and reading it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeRecord<'a> {
+    /// How far below the root; 0 = the root.
+    pub depth: usize,
+    pub name: &'a str,
+    pub data: Option<&'a [u8]>,
+    pub czxid: i64,
+    pub mzxid: i64,
+    pub pzxid: i64,
+    pub created: Timestamp,
+    pub modified: Timestamp,
+    pub owner: i64,
+    pub version: i32,
+    pub creations: i32,
+}
+
+impl Tree {
+    /// Visits every node, parents before children, siblings sorted by name.
+    pub(super) fn walk(&self, mut visit: impl FnMut(&NodeRecord<'_>)) {
+        let mut ahead = vec![(0, ROOT)];
+        while let Some((depth, id)) = ahead.pop() {
+            let node = self.node(id);
+            visit(&node.record(depth));
+            ahead.extend(node.children.iter().rev().map(|&child| (depth + 1, child)));
+        }
+    }
+}
+
+impl Node {
+    fn record(&self, depth: usize) -> NodeRecord<'_> {
+        NodeRecord {
+            depth,
+            name: &self.name,
+            data: self.data.as_deref(),
+            czxid: self.czxid,
+            mzxid: self.mzxid,
+            pzxid: self.pzxid,
+            created: self.created,
+            modified: self.modified,
+            owner: self.owner,
+            version: self.version,
+            creations: self.creations,
+        }
+    }
+
+    fn from_record(record: &NodeRecord<'_>, parent: NodeId) -> Node {
+        Node {
+            name: record.name.into(),
+            parent,
+            children: Vec::new(),
+            data: record.data.map(Bytes::copy_from_slice),
+            czxid: record.czxid,
+            mzxid: record.mzxid,
+            pzxid: record.pzxid,
+            created: record.created,
+            modified: record.modified,
+            owner: record.owner,
+            version: record.version,
+            creations: record.creations,
+        }
+    }
+}
+
+/// Makes a tree of the records that [`Tree::walk`] visited, in that order.
+#[derive(Debug)]
+pub(super) struct TreeBuilder {
+    tree: Tree,
+    /// The nodes from the root to the last one that was added.
+    path: Vec<NodeId>,
+}
+
+/// The record cannot follow those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Snafu)]
+pub(super) struct OutOfOrder;
+
+impl TreeBuilder {
+    /// `last_zxid`: the last transaction that the records show.
+    pub(super) fn new(last_zxid: i64) -> TreeBuilder {
+        TreeBuilder { tree: Tree { last_zxid, ..Tree::new() }, path: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, record: &NodeRecord<'_>) -> Result<(), OutOfOrder> {
+        if self.path.is_empty() {
+            ensure!(record.depth == 0 && record.name.is_empty(), OutOfOrderSnafu);
+            self.tree.nodes = vec![Some(Node::from_record(record, ROOT))];
+            self.path.push(ROOT);
+            return Ok(());
+        }
+        ensure!((1..=self.path.len()).contains(&record.depth) && !record.name.is_empty(), OutOfOrderSnafu);
+        self.path.truncate(record.depth);
+        let parent = self.path.last().copied().unwrap_or(ROOT);
+        let elder = self.tree.node(parent).children.last();
+        ensure!(elder.is_none_or(|&elder| *self.tree.node(elder).name < *record.name), OutOfOrderSnafu);
+        self.path.push(self.tree.link(Node::from_record(record, parent)));
+        Ok(())
+    }
+
+    /// The tree; `None` where not even a root was added.
+    pub(super) fn finish(self) -> Option<Tree> {
+        (!self.path.is_empty()).then_some(self.tree)
     }
 }
 
