@@ -55,8 +55,8 @@ pub trait Shard: Sized + Send + 'static {
     /// The whole log was replayed.
     fn loaded(&mut self, now: Now) -> Outcome<Self>;
 
-    /// The bytes of a record, into `key` and `value`, which are empty. `false` = a tombstone: no value.
-    fn encode(record: &Self::Record, key: &mut Vec<u8>, value: &mut Vec<u8>) -> bool;
+    /// The bytes of a record. `None` = a text in it is longer than the format allows.
+    fn encode(record: &Self::Record) -> Option<EncodedRecord>;
 }
 
 /// Names one waiting request of a shard.
@@ -96,6 +96,13 @@ pub struct Write<S: Shard> {
     pub pending: S::Pending,
     /// The producer whose transaction the records belong to; `None` = they count at once.
     pub producer: Option<(ProducerId, ProducerEpoch)>,
+}
+
+/// A record as it stands in the log. A value of `None` is a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedRecord {
+    pub key: Bytes,
+    pub value: Option<Bytes>,
 }
 
 /// A record read back from the log.

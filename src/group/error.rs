@@ -62,7 +62,7 @@ pub enum GroupError {
 
 impl GroupError {
     /// The answer to an offset commit or deletion that could not be stored.
-    pub fn of_offset_write(error: WriteError) -> GroupError {
+    pub(super) fn of_offset_write(error: WriteError) -> GroupError {
         match error {
             WriteError::UnknownTopicOrPartition
             | WriteError::NotEnoughReplicas
@@ -74,7 +74,7 @@ impl GroupError {
     }
 
     /// The answer to members whose group metadata could not be stored.
-    pub fn of_group_write(error: WriteError) -> GroupError {
+    pub(super) fn of_group_write(error: WriteError) -> GroupError {
         match error {
             WriteError::UnknownTopicOrPartition
             | WriteError::NotEnoughReplicas

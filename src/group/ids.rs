@@ -82,7 +82,7 @@ pub struct GenerationId(pub i32);
 impl GenerationId {
     pub const NONE: GenerationId = GenerationId(-1);
 
-    pub fn next(self) -> GenerationId {
+    pub(super) fn next(self) -> GenerationId {
         GenerationId(self.0.wrapping_add(1).max(0))
     }
 }
@@ -95,7 +95,7 @@ impl fmt::Display for GenerationId {
 
 impl MemberId {
     /// The id Kafka gives: the instance id of a static member, else the client id, with a random UUID behind it.
-    pub fn generate(prefix: &str, random: [u8; 16]) -> MemberId {
+    pub(super) fn generate(prefix: &str, random: [u8; 16]) -> MemberId {
         let mut bytes = random;
         bytes[6] = (bytes[6] & 0x0f) | 0x40;
         bytes[8] = (bytes[8] & 0x3f) | 0x80;

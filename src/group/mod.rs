@@ -3,10 +3,20 @@
 //! The classic protocol of Kafka: members join, the coordinator starts a generation, the leader assigns, all
 //! fetch their part. Everything here is free of protocol versions and of I/O but for the service.
 
+mod classic;
 mod error;
 mod ids;
+mod members;
+mod offsets;
 mod options;
+mod records;
 mod requests;
+mod service;
+#[cfg(test)]
+mod service_tests;
+mod shard;
+mod stored;
+mod subscription;
 
 pub use error::GroupError;
 pub use ids::{GenerationId, GroupId, InstanceId, MemberId, ProtocolName};
@@ -17,3 +27,4 @@ pub use requests::{
     Joined, JoinedMember, LeaveGroup, LeaveResult, LeavingMember, ListGroups, ListedGroup, MemberDescription,
     OffsetToCommit, OffsetsResult, Protocol, SyncGroup, SyncResult, Synced,
 };
+pub use service::{GroupService, GroupServiceParts, OFFSETS_TOPIC};
