@@ -326,7 +326,7 @@ fn read(out: &mut Out, message: &Message, target: &Struct, is_top: bool) {
     out.line(if is_bare { "let m = Self::default();" } else { "let mut m = Self::default();" });
     for field in &target.fields {
         let (Some(placed), _) = placed_and_tagged(field, target.versions) else { continue };
-        let value = read_value(message, field, placed);
+        let value = read_value(message, field, placed, false);
         let assign = format!("m.{} = {value};", snake(&field.name));
         match condition(placed, target.versions) {
             None => out.line(assign),
@@ -363,7 +363,7 @@ fn uses_version(message: &Message, target: &Struct, is_top: bool) -> bool {
 }
 
 /// An expression that reads a field's value, in `within` the versions where it stands so.
-fn read_value(message: &Message, field: &Field, within: Versions) -> String {
+fn read_value(message: &Message, field: &Field, within: Versions, is_tagged: bool) -> String {
     let flexible = flexible(message, within);
     let name = &field.name;
     if let FieldKind::Scalar(scalar) = &field.kind {
@@ -372,12 +372,9 @@ fn read_value(message: &Message, field: &Field, within: Versions) -> String {
     if let FieldKind::Struct(struct_name) = &field.kind {
         let read = format!("{struct_name}::read(r, version)?");
         let Some(nullable) = field.nullable else { return read };
-        return match condition(nullable, within) {
-            None => format!("if r.present()? {{ Some({read}) }} else {{ None }}"),
-            Some(condition) => {
-                format!("if !({condition}) || r.present()? {{ Some({read}) }} else {{ None }}")
-            }
-        };
+        let sign = if is_tagged { "r.tagged_present()?" } else { "r.present()?" };
+        let always = condition(nullable, within).map_or(String::new(), |c| format!("!({c}) || "));
+        return format!("if {always}{sign} {{ Some({read}) }} else {{ None }}");
     }
     let call = match &field.kind {
         FieldKind::String => format!("r.string({flexible})?"),
@@ -409,7 +406,7 @@ fn read_tags(message: &Message, target: &Struct) -> String {
         else {
             continue;
         };
-        let value = read_value(message, field, tagged);
+        let value = read_value(message, field, tagged, true);
         let guard = flexible_versions(message, target)
             .and_then(|within| condition(tagged, within))
             .map_or(String::new(), |condition| format!(" if {condition}"));
@@ -433,7 +430,7 @@ fn write(out: &mut Out, message: &Message, target: &Struct, is_top: bool) {
     for field in &target.fields {
         refuse_loss(out, field, target);
         let (Some(placed), _) = placed_and_tagged(field, target.versions) else { continue };
-        let write = write_value(message, field, placed);
+        let write = write_value(message, field, placed, false);
         match condition(placed, target.versions) {
             None => out.line(write),
             Some(condition) => out.line(format!("if {condition} {{ {write} }}")),
@@ -461,7 +458,7 @@ fn refuse_loss(out: &mut Out, field: &Field, target: &Struct) {
     }
 }
 
-fn write_value(message: &Message, field: &Field, within: Versions) -> String {
+fn write_value(message: &Message, field: &Field, within: Versions, is_tagged: bool) -> String {
     let flexible = flexible(message, within);
     let value = format!("self.{}", snake(&field.name));
     let optional = is_optional(field);
@@ -483,7 +480,7 @@ fn write_value(message: &Message, field: &Field, within: Versions) -> String {
         }
         FieldKind::Strings => format!("w.strings({slice}, {flexible})?;"),
         FieldKind::Structs(_) => format!("w.structs({slice}, {flexible}, version)?;"),
-        FieldKind::Struct(_) => write_struct(field, &value, within),
+        FieldKind::Struct(_) => write_struct(field, &value, within, is_tagged),
     };
     format!("{null_check}{call}")
 }
@@ -500,16 +497,20 @@ fn null_check(field: &Field, value: &str, within: Versions) -> String {
     }
 }
 
-fn write_struct(field: &Field, value: &str, within: Versions) -> String {
+fn write_struct(field: &Field, value: &str, within: Versions, is_tagged: bool) -> String {
     let Some(nullable) = field.nullable else { return format!("{value}.write(w, version)?;") };
-    let flag = |flag: &str| match condition(nullable, within) {
-        None => format!("w.i8({flag});"),
-        Some(condition) => format!("if {condition} {{ w.i8({flag}); }}"),
+    let sign = |present: bool| {
+        let write = match (is_tagged, present) {
+            (true, _) => format!("w.uvarint({});", u8::from(present)),
+            (false, true) => "w.i8(1);".to_owned(),
+            (false, false) => "w.i8(-1);".to_owned(),
+        };
+        condition(nullable, within).map_or(write.clone(), |condition| format!("if {condition} {{ {write} }}"))
     };
     format!(
         "if let Some(value) = &{value} {{ {} value.write(w, version)?; }} else {{ {} }}",
-        flag("1"),
-        flag("-1")
+        sign(true),
+        sign(false)
     )
 }
 
@@ -533,7 +534,7 @@ fn write_tags(message: &Message, target: &Struct, within: Versions) -> String {
         let _ = writeln!(flags, "let tag_{tag} = {set};");
         let plus = if count.is_empty() { "" } else { " + " };
         let _ = write!(count, "{plus}u32::from(tag_{tag})");
-        let value = write_value(message, field, tagged);
+        let value = write_value(message, field, tagged, true);
         let _ =
             writeln!(writes, "if tag_{tag} {{ let start = w.open_tag({tag}); {value} w.close_tag(start); }}");
     }

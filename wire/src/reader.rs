@@ -235,6 +235,11 @@ impl Reader {
         Ok(self.i8()? >= 0)
     }
 
+    /// The same in a tagged field, where the byte is an unsigned number and 0 is null.
+    pub(crate) fn tagged_present(&mut self) -> Result<bool, DecodeError> {
+        Ok(self.uvarint()? > 0)
+    }
+
     /// Begins a tagged section.
     pub(crate) fn tags(&mut self) -> Result<Tags, DecodeError> {
         Ok(Tags { left: self.uvarint()?, last: None, end: usize::MAX })

@@ -70,11 +70,10 @@ class Side:
 
 
 def default_text(field):
-    if "default" not in field:
-        return None
-    value = field["default"]
+    value = field.get("default")
+    # Null is the default only where it stands as a string: the null of JSON means none is given.
     if value is None or value == "null":
-        return "null"
+        return value
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value)
