@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use wire::{Message, Reader, Writer};
+use wire::{DecodeError, Message, Reader, Writer};
 
 /// One message.
 pub struct Entry {
@@ -12,6 +12,8 @@ pub struct Entry {
     pub max_version: i16,
     /// Encodes the default.
     pub default: fn(i16) -> Result<Bytes, String>,
+    /// Decodes what may be anything.
+    pub decode: fn(Bytes, i16) -> Result<(), DecodeError>,
     /// Decodes a whole message and encodes it again.
     pub again: fn(&Bytes, i16) -> Result<Bytes, String>,
 }
@@ -23,6 +25,7 @@ macro_rules! entries {
             min_version: <wire::$name as Message>::MIN_VERSION,
             max_version: <wire::$name as Message>::MAX_VERSION,
             default: |version| encode(&wire::$name::default(), version),
+            decode: |bytes, version| wire::$name::decode(&mut Reader::new(bytes), version).map(drop),
             again: again::<wire::$name>,
         }),*]
     };
