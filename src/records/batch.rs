@@ -2,9 +2,13 @@ use bytes::Bytes;
 
 use crate::model::{Offset, Timestamp};
 
-use super::error::{CrcMismatchSnafu, IncompleteSnafu, RecordsError};
+use super::compression::{InflateLimits, Inflater};
+use super::cursor::{RecordCursor, Source};
+use super::error::{
+    CrcMismatchSnafu, IncompleteSnafu, InvalidCountSnafu, RecordsError, UnsupportedMagicSnafu,
+};
 use super::header::BatchHeader;
-use super::record::{RecordView, Records};
+use super::record::{Records, STORED_LIMITS};
 
 /// One whole batch: its header, and its bytes with the header.
 #[derive(Clone, Debug)]
@@ -96,6 +100,11 @@ impl Batch {
         self.bytes.slice(BatchHeader::SIZE..)
     }
 
+    /// Decompresses the records; `None` when they are not compressed.
+    pub(super) fn inflater(&self, limits: InflateLimits) -> Result<Option<Inflater>, RecordsError> {
+        Ok(Inflater::new(self.header.attributes.codec()?, self.payload(), limits))
+    }
+
     /// The first record that is at or after `timestamp` and not before `from`.
     ///
     /// Errors: as [`records`](Batch::records) and its iterator.
@@ -107,35 +116,54 @@ impl Batch {
         if self.header.max_timestamp < timestamp || self.header.last_offset() < from {
             return Ok(None);
         }
-        for record in self.records()? {
-            let found = self.position_of(&record?);
-            if found.0 >= from && found.1 >= timestamp {
+        self.find_record(|found| found.0 >= from && found.1 >= timestamp)
+    }
+
+    /// The first record that has the batch's greatest timestamp. `None` when the batch holds no record.
+    ///
+    /// Errors: as [`records`](Batch::records) and its iterator.
+    pub fn record_with_max_timestamp(&self) -> Result<Option<(Offset, Timestamp)>, RecordsError> {
+        let mut greatest: Option<(Offset, Timestamp)> = None;
+        self.find_record(|found| {
+            if greatest.is_none_or(|(_, timestamp)| found.1 > timestamp) {
+                greatest = Some(found);
+            }
+            false
+        })?;
+        Ok(greatest)
+    }
+
+    /// Walks the records' places without building them; stops at the first that is wanted.
+    fn find_record(
+        &self,
+        mut is_wanted: impl FnMut((Offset, Timestamp)) -> bool,
+    ) -> Result<Option<(Offset, Timestamp)>, RecordsError> {
+        let header = &self.header;
+        snafu::ensure!(header.magic == 2, UnsupportedMagicSnafu { magic: header.magic });
+        snafu::ensure!(header.record_count >= 0, InvalidCountSnafu { count: header.record_count });
+        let mut inflater = self.inflater(STORED_LIMITS)?;
+        let mut plain = &self.bytes[BatchHeader::SIZE..];
+        let source: &mut dyn Source = match &mut inflater {
+            Some(inflater) => inflater,
+            None => &mut plain,
+        };
+        let mut cursor = RecordCursor::new(source);
+        for batch_index in 0..header.record_count {
+            let shape =
+                cursor.next_shape().map_err(|fault| RecordsError::MalformedRecord { batch_index, fault })?;
+            let offset = header.base_offset.plus(i64::from(shape.offset_delta));
+            let found = (offset, header.timestamp_of(shape.timestamp_delta));
+            if is_wanted(found) {
                 return Ok(Some(found));
             }
         }
         Ok(None)
     }
-
-    /// The first record that has the batch's greatest timestamp. `None` when the batch holds no record.
-    pub fn record_with_max_timestamp(&self) -> Result<Option<(Offset, Timestamp)>, RecordsError> {
-        let mut greatest: Option<(Offset, Timestamp)> = None;
-        for record in self.records()? {
-            let found = self.position_of(&record?);
-            if greatest.is_none_or(|(_, timestamp)| found.1 > timestamp) {
-                greatest = Some(found);
-            }
-        }
-        Ok(greatest)
-    }
-
-    fn position_of(&self, record: &RecordView) -> (Offset, Timestamp) {
-        (record.offset(&self.header), record.timestamp(&self.header))
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::records::BatchBuilder;
+    use crate::records::{BatchBuilder, RecordView};
 
     use super::*;
 

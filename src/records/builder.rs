@@ -2,6 +2,8 @@ use bytes::Bytes;
 
 use crate::model::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp};
 
+use super::Codec;
+use super::compression::Deflater;
 use super::cursor::write_varlong;
 use super::header::{Attributes, BatchHeader, TimestampType};
 
@@ -15,6 +17,7 @@ pub struct BatchBuilder {
     /// Room for the header, then the records.
     bytes: Vec<u8>,
     record: Vec<u8>,
+    level: Option<i32>,
 }
 
 /// How a transaction ended, as the type in the key of its control record.
@@ -51,6 +54,7 @@ impl BatchBuilder {
             },
             bytes: vec![0; BatchHeader::SIZE],
             record: Vec::new(),
+            level: None,
         }
     }
 
@@ -79,6 +83,13 @@ impl BatchBuilder {
 
     pub fn control(mut self) -> Self {
         self.header.attributes = self.header.attributes.with_control(true);
+        self
+    }
+
+    /// Compresses the records; `level` `None` = the codec's default.
+    pub fn compression(mut self, codec: Codec, level: Option<i32>) -> Self {
+        self.header.attributes = self.header.attributes.with_codec(codec);
+        self.level = level;
         self
     }
 
@@ -132,7 +143,13 @@ impl BatchBuilder {
 
     /// The batch, with its CRC. A batch without records is what compaction leaves; no client may send it.
     pub fn build(self) -> Bytes {
-        seal(self.header, self.bytes)
+        let codec = self.header.attributes.codec().unwrap_or_default();
+        if codec == Codec::None {
+            return seal(self.header, self.bytes).1;
+        }
+        let mut deflater = Deflater::new(codec, self.level, vec![0; BatchHeader::SIZE]);
+        deflater.write(&self.bytes[BatchHeader::SIZE..]);
+        seal(self.header, deflater.finish()).1
     }
 }
 
@@ -167,11 +184,11 @@ impl TransactionMarker {
 }
 
 /// Completes a batch: `bytes` holds room for the header, then the records as they are stored.
-pub(super) fn seal(mut header: BatchHeader, mut bytes: Vec<u8>) -> Bytes {
+pub(super) fn seal(mut header: BatchHeader, mut bytes: Vec<u8>) -> (BatchHeader, Bytes) {
     header.batch_length =
         i32::try_from(bytes.len() - BatchHeader::OVERHEAD).expect("a batch stays below 2 GiB");
-    seal_in_place(header, &mut bytes);
-    bytes.into()
+    let header = seal_in_place(header, &mut bytes);
+    (header, bytes.into())
 }
 
 /// Writes `header` over the start of `batch`, with the CRC that the batch then has.

@@ -1,6 +1,8 @@
 //! Walking records without building them: over bytes that are all there, or that arrive chunk by chunk
 //! from a decompressor.
 
+use bytes::BytesMut;
+
 use super::error::RecordFault;
 
 /// Bytes that come in chunks.
@@ -21,6 +23,16 @@ impl Source for &[u8] {
     fn refill(&mut self) -> Result<bool, RecordFault> {
         *self = &[];
         Ok(false)
+    }
+}
+
+impl<S: Source + ?Sized> Source for &mut S {
+    fn chunk(&self) -> &[u8] {
+        (**self).chunk()
+    }
+
+    fn refill(&mut self) -> Result<bool, RecordFault> {
+        (**self).refill()
     }
 }
 
@@ -53,6 +65,24 @@ impl<S: Source> RecordCursor<S> {
             return shape_of(SliceReader { rest: body });
         }
         shape_of(StraddlingReader { cursor: self, remaining: length })
+    }
+
+    /// Appends the next record's bytes, those after its length, to `into`, which grows only as they arrive.
+    pub fn next_body(&mut self, into: &mut BytesMut) -> Result<(), RecordFault> {
+        let mut missing = self.read_length()?;
+        loop {
+            let rest = &self.source.chunk()[self.at..];
+            let taken = rest.len().min(missing);
+            into.extend_from_slice(&rest[..taken]);
+            self.at += taken;
+            missing -= taken;
+            if missing == 0 {
+                return Ok(());
+            }
+            if !self.refill()? {
+                return Err(RecordFault::Cut);
+            }
+        }
     }
 
     /// Whether nothing follows.

@@ -29,7 +29,13 @@ pub enum RecordsError {
     #[snafu(display("Produce requests with version below 7 are not allowed to use {} compression", codec.name()))]
     UnsupportedCodec { codec: Codec },
 
-    /// The format is known but not the one that is wanted here.
+    /// The version of the request asks for v2.
+    #[snafu(display(
+        "Produce requests with version 3 or later may only hold record batches with magic version 2, not {magic}"
+    ))]
+    WrongMagic { magic: i8 },
+
+    /// The format is known but cannot be read here.
     #[snafu(display("message format v{magic} is not supported here"))]
     UnsupportedMagic { magic: i8 },
 
@@ -108,6 +114,10 @@ pub enum RecordFault {
     OffsetDelta,
     /// Its timestamp does not fit 64 bits.
     TimestampDelta,
+    /// The compressed bytes are damaged or end early.
+    Compression,
+    /// The batch inflates to more than is allowed.
+    InflatedTooLarge,
 }
 
 impl std::fmt::Display for RecordFault {
@@ -120,6 +130,8 @@ impl std::fmt::Display for RecordFault {
             RecordFault::HeaderCount => "invalid number of headers",
             RecordFault::OffsetDelta => "its offset does not follow the record before it",
             RecordFault::TimestampDelta => "its timestamp overflows",
+            RecordFault::Compression => "the compressed data is damaged",
+            RecordFault::InflatedTooLarge => "the batch is too large when decompressed",
         })
     }
 }
@@ -153,12 +165,14 @@ impl RecordsError {
             | RecordsError::CountMismatch { .. }
             | RecordsError::ControlBatch
             | RecordsError::InvalidSequence { .. }
-            | RecordsError::MalformedRecord { .. }
+            | RecordsError::WrongMagic { .. }
             | RecordsError::TrailingBytes
             | RecordsError::RejectedRecords { is_timestamp: false, .. } => Refusal::InvalidRecord,
             RecordsError::RejectedRecords { is_timestamp: true, .. } => Refusal::InvalidTimestamp,
             RecordsError::UnsupportedMagic { .. } => Refusal::UnsupportedForMessageFormat,
-            RecordsError::MessageTooLarge { .. } => Refusal::MessageTooLarge,
+            RecordsError::MalformedRecord { fault: RecordFault::InflatedTooLarge, .. }
+            | RecordsError::MessageTooLarge { .. } => Refusal::MessageTooLarge,
+            RecordsError::MalformedRecord { .. } => Refusal::InvalidRecord,
             RecordsError::RecordListTooLarge { .. } => Refusal::RecordListTooLarge,
         }
     }

@@ -152,6 +152,14 @@ impl BatchHeader {
         sequence_plus(self.base_sequence, self.last_offset_delta)
     }
 
+    /// The time of a record with this delta: its own, or the batch's append time.
+    pub fn timestamp_of(&self, timestamp_delta: i64) -> Timestamp {
+        match self.attributes.timestamp_type() {
+            TimestampType::CreateTime => self.base_timestamp.plus_ms(timestamp_delta),
+            TimestampType::LogAppendTime => self.max_timestamp,
+        }
+    }
+
     pub fn has_producer_id(&self) -> bool {
         self.producer_id.0 > ProducerId::NONE.0
     }

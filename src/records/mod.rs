@@ -10,9 +10,12 @@
 mod batch;
 mod builder;
 mod codec;
+mod compression;
 mod cursor;
 mod error;
 mod header;
+#[cfg(test)]
+pub(crate) mod kafka_folder;
 mod record;
 mod validate;
 

@@ -1,14 +1,19 @@
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::model::{Offset, Timestamp};
 
-use super::Codec;
 use super::batch::Batch;
-use super::cursor::SliceReader;
+use super::compression::{InflateLimits, Inflater};
+use super::cursor::{RecordCursor, SliceReader};
 use super::error::{
     InvalidCountSnafu, MalformedRecordSnafu, RecordFault, RecordsError, UnsupportedMagicSnafu,
 };
-use super::header::{BatchHeader, TimestampType};
+use super::header::BatchHeader;
+
+/// For batches that a log holds: they were checked when they came, by this broker or another. What is left
+/// to bound is the time that a damaged one may take.
+pub(super) const STORED_LIMITS: InflateLimits =
+    InflateLimits { size_max: i32::MAX as usize, large_window_size_max: i32::MAX as usize };
 
 /// One record of a batch. Its fields are slices of the (decompressed) batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +35,7 @@ impl RecordView {
 
     /// The record's own time, or the batch's append time.
     pub fn timestamp(&self, header: &BatchHeader) -> Timestamp {
-        match header.attributes.timestamp_type() {
-            TimestampType::CreateTime => header.base_timestamp.plus_ms(self.timestamp_delta),
-            TimestampType::LogAppendTime => header.max_timestamp,
-        }
+        header.timestamp_of(self.timestamp_delta)
     }
 
     fn parse(body: &Bytes) -> Result<RecordView, RecordFault> {
@@ -77,8 +79,15 @@ pub struct Records {
 }
 
 enum RecordSource {
-    /// Uncompressed: the records not yet walked.
+    /// The records not yet walked.
     Plain(Bytes),
+    Compressed {
+        cursor: Box<RecordCursor<Inflater>>,
+        /// Room that the bodies of several records share.
+        bodies: BytesMut,
+    },
+    /// Nothing more is yielded.
+    Over,
 }
 
 impl Records {
@@ -90,9 +99,12 @@ impl Records {
         if header.record_count < 0 {
             return InvalidCountSnafu { count: header.record_count }.fail();
         }
-        let source = match header.attributes.codec()? {
-            Codec::None => RecordSource::Plain(batch.payload()),
-            codec => return super::error::UnknownCodecSnafu { id: codec.id() }.fail(),
+        let source = match batch.inflater(STORED_LIMITS)? {
+            None => RecordSource::Plain(batch.payload()),
+            Some(inflater) => RecordSource::Compressed {
+                cursor: Box::new(RecordCursor::new(inflater)),
+                bodies: BytesMut::new(),
+            },
         };
         Ok(Records { source, next_index: 0, count: header.record_count })
     }
@@ -100,12 +112,29 @@ impl Records {
     fn next_record(&mut self) -> Result<RecordView, RecordFault> {
         match &mut self.source {
             RecordSource::Plain(rest) => next_plain(rest),
+            RecordSource::Compressed { cursor, bodies } => {
+                cursor.next_body(bodies)?;
+                RecordView::parse(&bodies.split().freeze())
+            }
+            RecordSource::Over => Err(RecordFault::Cut),
         }
     }
 
-    fn is_at_end(&mut self) -> bool {
-        match &self.source {
-            RecordSource::Plain(rest) => rest.is_empty(),
+    fn is_at_end(&mut self) -> Result<bool, RecordFault> {
+        match &mut self.source {
+            RecordSource::Plain(rest) => Ok(rest.is_empty()),
+            RecordSource::Compressed { cursor, .. } => cursor.is_at_end(),
+            RecordSource::Over => Ok(true),
+        }
+    }
+
+    fn end(&mut self) -> Option<Result<RecordView, RecordsError>> {
+        let at_end = self.is_at_end();
+        self.source = RecordSource::Over;
+        match at_end {
+            Ok(true) => None,
+            Ok(false) => Some(Err(RecordsError::TrailingBytes)),
+            Err(fault) => Some(MalformedRecordSnafu { batch_index: self.count, fault }.fail()),
         }
     }
 }
@@ -127,12 +156,7 @@ impl Iterator for Records {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.next_index == self.count {
-            if self.is_at_end() {
-                return None;
-            }
-            // Reported once: an ended iterator has nothing left of its source.
-            self.source = RecordSource::Plain(Bytes::new());
-            return Some(Err(RecordsError::TrailingBytes));
+            return self.end();
         }
         let record = self.next_record();
         let batch_index = self.next_index;
@@ -142,7 +166,7 @@ impl Iterator for Records {
                 Some(Ok(record))
             }
             Err(fault) => {
-                self.source = RecordSource::Plain(Bytes::new());
+                self.source = RecordSource::Over;
                 self.next_index = self.count;
                 Some(MalformedRecordSnafu { batch_index, fault }.fail())
             }

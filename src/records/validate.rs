@@ -4,7 +4,8 @@ use crate::model::{LeaderEpoch, Offset, Timestamp};
 
 use super::Codec;
 use super::batch::{Batch, batches};
-use super::builder::seal_in_place;
+use super::builder::{seal, seal_in_place};
+use super::compression::{Deflater, InflateLimits, Inflater};
 use super::cursor::{RecordCursor, RecordShape, Source};
 use super::error::*;
 use super::header::{BatchHeader, TimestampType};
@@ -135,7 +136,11 @@ fn only_batch(input: Bytes, format: RecordSetFormat) -> Result<Option<Batch>, Re
         None | Some(Err(RecordsError::Incomplete { .. })) => return NoBatchSnafu.fail(),
         Some(Err(error)) => return Err(error),
     };
-    snafu::ensure!(batch.header.magic == 2, UnsupportedMagicSnafu { magic: batch.header.magic });
+    let magic = batch.header.magic;
+    if magic != 2 && format != RecordSetFormat::MessageSet {
+        return WrongMagicSnafu { magic }.fail();
+    }
+    snafu::ensure!(magic == 2, UnsupportedMagicSnafu { magic });
     match walk.next() {
         None | Some(Err(RecordsError::Incomplete { .. })) => Ok(Some(batch)),
         Some(Ok(_)) => MoreThanOneBatchSnafu.fail(),
@@ -176,17 +181,34 @@ fn check_batch(batch: &Batch, rules: &ValidationRules) -> Result<(), RecordsErro
     Ok(())
 }
 
-/// Checks the records and gives the batch the timestamps that the topic wants.
+/// How far a batch may inflate: what Kafka takes in practice, and no bomb.
+fn inflate_limits(rules: &ValidationRules) -> InflateLimits {
+    InflateLimits {
+        size_max: rules.message_size_max.saturating_mul(16).max(256 << 20),
+        large_window_size_max: rules.message_size_max.saturating_mul(16).clamp(32 << 20, 128 << 20),
+    }
+}
+
+/// Checks the records and gives the batch the codec and the timestamps that the topic wants.
 fn stored_form(
     batch: Batch,
     rules: &ValidationRules,
     now: Timestamp,
 ) -> Result<ValidatedBatch, RecordsError> {
-    let codec = batch.header.attributes.codec()?;
-    snafu::ensure!(codec == Codec::None, UnknownCodecSnafu { id: codec.id() });
-    let records = &batch.bytes[BatchHeader::SIZE..];
-    let max_timestamp = check_records(&mut RecordCursor::new(records), &batch.header, rules, now)?;
-    let header = BatchHeader {
+    let source = batch.header.attributes.codec()?;
+    let (target, level) = match rules.compression {
+        TargetCompression::Producer => (source, None),
+        TargetCompression::Fixed(codec, level) => (codec, level),
+    };
+    let is_kept = source == target || (source == Codec::None && batch.header.attributes.is_control());
+    let (max_timestamp, recompressed) = if is_kept {
+        (check_in_place(&batch, rules, now)?, None)
+    } else {
+        let deflater = Deflater::new(target, level, vec![0; BatchHeader::SIZE]);
+        let (max_timestamp, bytes) = recompress(&batch, deflater, rules, now)?;
+        (max_timestamp, Some((target, bytes)))
+    };
+    let mut header = BatchHeader {
         attributes: batch.header.attributes.with_timestamp_type(rules.timestamp_type),
         max_timestamp: match rules.timestamp_type {
             TimestampType::CreateTime => max_timestamp,
@@ -194,12 +216,71 @@ fn stored_form(
         },
         ..batch.header
     };
+    if let Some((codec, bytes)) = recompressed {
+        header.attributes = header.attributes.with_codec(codec);
+        let (header, bytes) = seal(header, bytes);
+        return Ok(ValidatedBatch { header, bytes });
+    }
     if header == batch.header {
         return Ok(ValidatedBatch { header, bytes: batch.bytes });
     }
     let mut bytes = batch.bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
     let header = seal_in_place(header, &mut bytes);
     Ok(ValidatedBatch { header, bytes: bytes.freeze() })
+}
+
+fn check_in_place(batch: &Batch, rules: &ValidationRules, now: Timestamp) -> Result<Timestamp, RecordsError> {
+    match batch.inflater(inflate_limits(rules))? {
+        Some(inflater) => check_records(&mut RecordCursor::new(inflater), &batch.header, rules, now),
+        None => {
+            let records = &batch.bytes[BatchHeader::SIZE..];
+            check_records(&mut RecordCursor::new(records), &batch.header, rules, now)
+        }
+    }
+}
+
+/// Checks the records while their bytes, which stay as they are, go through another codec.
+fn recompress(
+    batch: &Batch,
+    mut deflater: Deflater,
+    rules: &ValidationRules,
+    now: Timestamp,
+) -> Result<(Timestamp, Vec<u8>), RecordsError> {
+    let max_timestamp = match batch.inflater(inflate_limits(rules))? {
+        Some(inflater) => {
+            let tee = Tee { inflater, deflater: &mut deflater, size_max: rules.message_size_max };
+            check_records(&mut RecordCursor::new(tee), &batch.header, rules, now)?
+        }
+        None => {
+            let records = &batch.bytes[BatchHeader::SIZE..];
+            let max_timestamp = check_records(&mut RecordCursor::new(records), &batch.header, rules, now)?;
+            deflater.write(records);
+            max_timestamp
+        }
+    };
+    Ok((max_timestamp, deflater.finish()))
+}
+
+/// Passes on each chunk that is walked. Stops when the output is larger than a batch may be.
+struct Tee<'a> {
+    inflater: Inflater,
+    deflater: &'a mut Deflater,
+    size_max: usize,
+}
+
+impl Source for Tee<'_> {
+    fn chunk(&self) -> &[u8] {
+        self.inflater.chunk()
+    }
+
+    fn refill(&mut self) -> Result<bool, RecordFault> {
+        let is_filled = self.inflater.refill()?;
+        self.deflater.write(self.inflater.chunk());
+        if self.deflater.written() > self.size_max {
+            return Err(RecordFault::InflatedTooLarge);
+        }
+        Ok(is_filled)
+    }
 }
 
 /// Walks the declared records; returns their greatest timestamp, `-1` when none has one.
@@ -311,3 +392,6 @@ impl Rejected {
             .fail()
     }
 }
+
+#[cfg(test)]
+mod tests;
