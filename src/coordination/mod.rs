@@ -11,6 +11,7 @@ mod path;
 mod store;
 mod tree;
 mod watches;
+pub mod znodes;
 
 pub use embedded::{EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, OpenStoreError, OpenedStore};
 pub use memory::{MemoryEnsemble, MemoryStore};
