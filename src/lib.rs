@@ -7,6 +7,7 @@ pub mod controller;
 pub mod coordination;
 pub mod coordinator;
 pub mod group;
+pub mod log;
 pub mod metadata;
 pub mod model;
 pub mod purgatory;

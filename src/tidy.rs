@@ -31,6 +31,7 @@ const PURE: &[&str] = &[
     "group/classic",
     "log/checkpoint.rs",
     "log/epoch_cache.rs",
+    "log/producer_snapshot.rs",
     "log/producer_state.rs",
     "log/transaction_index.rs",
     "model",

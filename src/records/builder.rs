@@ -4,6 +4,7 @@ use crate::model::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp};
 
 use super::Codec;
 use super::compression::Deflater;
+use super::control::TransactionMarker;
 use super::cursor::write_varlong;
 use super::header::{Attributes, BatchHeader, TimestampType};
 
@@ -18,13 +19,6 @@ pub struct BatchBuilder {
     bytes: Vec<u8>,
     record: Vec<u8>,
     level: Option<i32>,
-}
-
-/// How a transaction ended, as the type in the key of its control record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransactionMarker {
-    Abort,
-    Commit,
 }
 
 impl Default for BatchBuilder {
@@ -171,16 +165,6 @@ pub fn end_transaction_marker(
     let mut batch = BatchBuilder::new().producer(producer_id, producer_epoch, -1).transactional().control();
     batch.append(now, Some(&key), Some(&value), &[]);
     batch.build()
-}
-
-impl TransactionMarker {
-    /// The type in a control record's key.
-    pub fn id(self) -> i16 {
-        match self {
-            TransactionMarker::Abort => 0,
-            TransactionMarker::Commit => 1,
-        }
-    }
 }
 
 /// Completes a batch: `bytes` holds room for the header, then the records as they are stored.

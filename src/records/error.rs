@@ -114,6 +114,8 @@ pub enum RecordFault {
     OffsetDelta,
     /// Its timestamp does not fit 64 bits.
     TimestampDelta,
+    /// A control record whose key or value is too short.
+    ControlRecord,
     /// The compressed bytes are damaged or end early.
     Compression,
     /// The batch inflates to more than is allowed.
@@ -130,6 +132,7 @@ impl std::fmt::Display for RecordFault {
             RecordFault::HeaderCount => "invalid number of headers",
             RecordFault::OffsetDelta => "its offset does not follow the record before it",
             RecordFault::TimestampDelta => "its timestamp overflows",
+            RecordFault::ControlRecord => "the control record is cut short",
             RecordFault::Compression => "the compressed data is damaged",
             RecordFault::InflatedTooLarge => "the batch is too large when decompressed",
         })

@@ -11,6 +11,7 @@ mod batch;
 mod builder;
 mod codec;
 mod compression;
+mod control;
 mod cursor;
 mod error;
 mod header;
@@ -20,8 +21,9 @@ mod record;
 mod validate;
 
 pub use batch::{Batch, Batches, batches};
-pub use builder::{BatchBuilder, TransactionMarker, end_transaction_marker};
+pub use builder::{BatchBuilder, end_transaction_marker};
 pub use codec::Codec;
+pub use control::{EndTransaction, TransactionMarker};
 pub use error::{RecordError, RecordFault, RecordsError, Refusal};
 pub use header::{Attributes, BatchHeader, TimestampType, sequence_plus};
 pub use record::{RecordView, Records};

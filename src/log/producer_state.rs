@@ -1,0 +1,560 @@
+use std::collections::{BTreeMap, HashMap};
+
+use snafu::{Snafu, ensure};
+
+use crate::model::{Offset, ProducerEpoch, ProducerId, Timestamp};
+use crate::records::{AppendOrigin, BatchHeader, EndTransaction, TransactionMarker};
+
+/// What a partition knows of its idempotent and transactional producers.
+///
+/// Pure. An append goes in two steps, so that a write that fails between them leaves no trace:
+/// [`check`](ProducerState::check) each batch into a [`ProducerAppend`], write, then
+/// [`apply`](ProducerState::apply) it. The last stable offset is the
+/// [first unstable one](ProducerState::first_unstable_offset), where there is one, or the high watermark.
+#[derive(Debug, Default)]
+pub struct ProducerState {
+    // Clients choose producer ids, so these maps keep the standard hasher.
+    producers: HashMap<ProducerId, ProducerEntry>,
+    /// Open transactions by the offset of their first record.
+    ongoing: BTreeMap<Offset, ProducerId>,
+    /// Ended transactions whose marker may not be replicated yet: first record to marker.
+    unreplicated: BTreeMap<Offset, Offset>,
+    verifications: HashMap<ProducerId, Verification>,
+    last_guard: u64,
+    end_offset: Offset,
+}
+
+/// One producer, as its last batches left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerEntry {
+    pub epoch: ProducerEpoch,
+    /// Of the last marker; `-1` = none seen.
+    pub coordinator_epoch: i32,
+    /// Of the last batch or marker.
+    pub last_timestamp: Timestamp,
+    /// Of the open transaction; `-1` = none is open.
+    pub transaction_first_offset: Offset,
+    batches: [SequencedBatch; BATCHES_KEPT],
+    batch_count: u8,
+}
+
+/// Retries are recognised among this many batches, which is also how many a producer may have in flight.
+const BATCHES_KEPT: usize = 5;
+
+/// A batch of an idempotent producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequencedBatch {
+    pub last_sequence: i32,
+    pub last_offset: Offset,
+    pub offset_delta: i32,
+    pub timestamp: Timestamp,
+}
+
+/// Proof that the transaction coordinator knows of the transaction that a batch would open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerificationGuard(u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Verification {
+    guard: VerificationGuard,
+    since: Timestamp,
+    /// Of the batches that wait for it: none above it may come first.
+    lowest_sequence: i32,
+    epoch: ProducerEpoch,
+}
+
+/// How a batch came, as far as producers are concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct ProducerRules {
+    pub origin: AppendOrigin,
+    /// `transaction.partition.verification.enable`: a transaction may only be opened with a guard.
+    pub needs_verification: bool,
+    pub guard: Option<VerificationGuard>,
+}
+
+/// What became of a checked batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// It may be written.
+    Accepted,
+    /// It was written before: answer with where. Nothing is to be written.
+    Duplicate(SequencedBatch),
+}
+
+/// Checked batches that are not written yet. Dropping it undoes them.
+#[derive(Debug, Default)]
+pub struct ProducerAppend {
+    entries: Vec<(ProducerId, ProducerEntry)>,
+    started: Vec<(Offset, ProducerId)>,
+    completed: Vec<CompletedTransaction>,
+    verified: Vec<ProducerId>,
+    end_offset: Option<Offset>,
+}
+
+/// A transaction whose marker was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletedTransaction {
+    pub producer_id: ProducerId,
+    pub first_offset: Offset,
+    /// Of the marker.
+    pub last_offset: Offset,
+    pub is_aborted: bool,
+    /// What the transaction index notes of an aborted one: the first offset of the next open transaction,
+    /// or the offset after the marker.
+    pub last_stable_offset: Offset,
+}
+
+/// Why a producer's batch is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+pub enum ProducerError {
+    /// INVALID_PRODUCER_EPOCH
+    #[snafu(display(
+        "Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch {known}"
+    ))]
+    InvalidProducerEpoch { producer_id: ProducerId, epoch: ProducerEpoch, known: ProducerEpoch },
+
+    /// OUT_OF_ORDER_SEQUENCE_NUMBER
+    #[snafu(display(
+        "Out of order sequence number for producer {producer_id}: {sequence} (incoming seq. number), {last_sequence} \
+         (current end sequence number)"
+    ))]
+    OutOfOrderSequence { producer_id: ProducerId, sequence: i32, last_sequence: i32 },
+
+    /// OUT_OF_ORDER_SEQUENCE_NUMBER
+    #[snafu(display(
+        "Invalid sequence number for new epoch of producer {producer_id}: {epoch} (request epoch), {sequence} (seq. \
+         number), {known} (current producer epoch)"
+    ))]
+    NewEpochNotAtZero { producer_id: ProducerId, epoch: ProducerEpoch, sequence: i32, known: ProducerEpoch },
+
+    /// INVALID_TXN_STATE
+    #[snafu(display("Expected transactional write from producer {producer_id}"))]
+    NotTransactional { producer_id: ProducerId },
+
+    /// INVALID_TXN_STATE
+    #[snafu(display("Record was not part of an ongoing transaction"))]
+    NotVerified { producer_id: ProducerId },
+
+    /// TRANSACTION_COORDINATOR_FENCED
+    #[snafu(display(
+        "Invalid coordinator epoch for producerId {producer_id}: {epoch} (zombie), {known} (current)"
+    ))]
+    CoordinatorFenced { producer_id: ProducerId, epoch: i32, known: i32 },
+}
+
+impl ProducerState {
+    /// State as a snapshot at `end_offset` holds it, without the producers that have expired since.
+    pub fn load(
+        entries: impl IntoIterator<Item = (ProducerId, ProducerEntry)>,
+        end_offset: Offset,
+        now: Timestamp,
+        expiration_ms: i64,
+    ) -> ProducerState {
+        let mut state = ProducerState { end_offset, ..ProducerState::default() };
+        for (producer_id, entry) in entries {
+            if entry.is_expired(now, expiration_ms) {
+                continue;
+            }
+            if entry.has_transaction() {
+                state.ongoing.insert(entry.transaction_first_offset, producer_id);
+            }
+            state.producers.insert(producer_id, entry);
+        }
+        state
+    }
+
+    /// Checks the next batch of an append, after those that `append` holds already.
+    ///
+    /// `batch` has its final offsets. `end` is what a control batch says, `None` for data and for one that
+    /// marks no transaction. On an error `append` is as it was.
+    pub fn check(
+        &self,
+        append: &mut ProducerAppend,
+        batch: &BatchHeader,
+        end: Option<EndTransaction>,
+        rules: &ProducerRules,
+    ) -> Result<Checked, ProducerError> {
+        if batch.has_producer_id() {
+            let known = append.entry(batch.producer_id).or_else(|| self.producers.get(&batch.producer_id));
+            let known = known.copied();
+            if rules.origin == AppendOrigin::Client
+                && let Some(earlier) = known.and_then(|entry| entry.duplicate_of(batch))
+            {
+                return Ok(Checked::Duplicate(earlier));
+            }
+            let entry = known.unwrap_or(ProducerEntry::UNKNOWN);
+            self.check_transaction_is_known(known.as_ref(), batch, rules)?;
+            match end {
+                Some(end) => append.take_marker(entry, batch, end, rules.origin)?,
+                None if batch.attributes.is_control() => {}
+                None => {
+                    let verification = self.verifications.get(&batch.producer_id);
+                    append.take_data(entry, batch, verification, rules.origin)?;
+                }
+            }
+            if batch.attributes.is_transactional() {
+                append.verified.push(batch.producer_id);
+            }
+        }
+        append.end_offset = Some(batch.next_offset());
+        Ok(Checked::Accepted)
+    }
+
+    /// A transaction may only be opened when its coordinator knows of it (KIP-890).
+    fn check_transaction_is_known(
+        &self,
+        known: Option<&ProducerEntry>,
+        batch: &BatchHeader,
+        rules: &ProducerRules,
+    ) -> Result<(), ProducerError> {
+        let is_ongoing = known.is_some_and(ProducerEntry::has_transaction);
+        if rules.origin == AppendOrigin::Replication || !batch.attributes.is_transactional() || is_ongoing {
+            return Ok(());
+        }
+        let producer_id = batch.producer_id;
+        if let Some(known) = known {
+            known.check_epoch(batch, rules.origin)?;
+        }
+        let guard = self.verifications.get(&producer_id).map(|verification| verification.guard);
+        let is_verified = rules.guard.is_some() && rules.guard == guard;
+        ensure!(
+            !rules.needs_verification || batch.attributes.is_control() || is_verified,
+            NotVerifiedSnafu { producer_id }
+        );
+        Ok(())
+    }
+
+    /// Takes over what was written; returns the transactions that it ended, in order.
+    pub fn apply(&mut self, append: ProducerAppend) -> Vec<CompletedTransaction> {
+        self.producers.extend(append.entries);
+        self.ongoing.extend(append.started);
+        for producer_id in append.verified {
+            self.verifications.remove(&producer_id);
+        }
+        let mut completed = append.completed;
+        for transaction in &mut completed {
+            transaction.last_stable_offset = self.last_stable_offset_after(transaction);
+            self.ongoing.remove(&transaction.first_offset);
+            self.unreplicated.insert(transaction.first_offset, transaction.last_offset);
+        }
+        if let Some(end_offset) = append.end_offset {
+            self.end_offset = end_offset;
+        }
+        completed
+    }
+
+    fn last_stable_offset_after(&self, transaction: &CompletedTransaction) -> Offset {
+        let next_open = self.ongoing.iter().find(|&(_, &producer_id)| producer_id != transaction.producer_id);
+        next_open.map_or(transaction.last_offset.plus(1), |(&first_offset, _)| first_offset)
+    }
+
+    /// The offset up to which batches were applied: where a snapshot of this state belongs.
+    pub fn end_offset(&self) -> Offset {
+        self.end_offset
+    }
+
+    /// Where the oldest transaction begins that is open, or whose marker is not known to be replicated.
+    /// The last stable offset is this, or the high watermark.
+    pub fn first_unstable_offset(&self) -> Option<Offset> {
+        let ongoing = self.ongoing.keys().next();
+        let unreplicated = self.unreplicated.keys().next();
+        ongoing.into_iter().chain(unreplicated).min().copied()
+    }
+
+    /// Forgets ended transactions whose marker lies below the high watermark.
+    pub fn advance_high_watermark(&mut self, high_watermark: Offset) {
+        self.unreplicated.retain(|_, &mut marker| marker >= high_watermark);
+    }
+
+    /// The log now begins at `log_start_offset`. Producers stay: their sequences go on.
+    pub fn advance_log_start(&mut self, log_start_offset: Offset) {
+        self.advance_high_watermark(log_start_offset);
+        self.end_offset = self.end_offset.max(log_start_offset);
+    }
+
+    /// Forgets everything: the log is empty and begins at `offset`.
+    pub fn reset(&mut self, offset: Offset) {
+        let last_guard = self.last_guard;
+        *self = ProducerState { end_offset: offset, last_guard, ..ProducerState::default() };
+    }
+
+    /// Forgets producers without an open transaction that were silent for `expiration_ms`
+    /// (`producer.id.expiration.ms`), and verifications as old. Returns how many producers went.
+    pub fn remove_expired(&mut self, now: Timestamp, expiration_ms: i64) -> usize {
+        let before = self.producers.len();
+        self.producers.retain(|_, entry| !entry.is_expired(now, expiration_ms));
+        self.verifications.retain(|_, verification| now.since_ms(verification.since) < expiration_ms);
+        before - self.producers.len()
+    }
+
+    /// The known producers, in no order.
+    pub fn producers(&self) -> impl Iterator<Item = (ProducerId, &ProducerEntry)> {
+        self.producers.iter().map(|(&producer_id, entry)| (producer_id, entry))
+    }
+
+    pub fn producer(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
+        self.producers.get(&producer_id)
+    }
+
+    pub fn producer_count(&self) -> usize {
+        self.producers.len()
+    }
+
+    pub fn has_ongoing_transaction(&self, producer_id: ProducerId) -> bool {
+        self.producers.get(&producer_id).is_some_and(ProducerEntry::has_transaction)
+    }
+
+    /// When the producer of the oldest open transaction last wrote, to tell one that hangs.
+    pub fn oldest_transaction_last_timestamp(&self) -> Option<Timestamp> {
+        let producer_id = self.ongoing.values().next()?;
+        self.producers.get(producer_id).map(|entry| entry.last_timestamp)
+    }
+
+    /// Notes that a batch waits until its transaction is verified with the coordinator.
+    ///
+    /// The batch is to be checked with the guard that this returns. `None`: the transaction is open already.
+    pub fn begin_verification(
+        &mut self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        sequence: i32,
+        now: Timestamp,
+    ) -> Option<VerificationGuard> {
+        if self.has_ongoing_transaction(producer_id) {
+            return None;
+        }
+        let last_guard = &mut self.last_guard;
+        let verification = self.verifications.entry(producer_id).or_insert_with(|| {
+            *last_guard += 1;
+            let guard = VerificationGuard(*last_guard);
+            Verification { guard, since: now, lowest_sequence: sequence, epoch }
+        });
+        if verification.epoch < epoch {
+            verification.epoch = epoch;
+            verification.lowest_sequence = sequence;
+        } else if verification.epoch == epoch {
+            verification.lowest_sequence = verification.lowest_sequence.min(sequence);
+        }
+        Some(verification.guard)
+    }
+}
+
+impl ProducerAppend {
+    fn entry(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
+        self.entries.iter().find(|(known, _)| *known == producer_id).map(|(_, entry)| entry)
+    }
+
+    fn put(&mut self, producer_id: ProducerId, entry: ProducerEntry) {
+        match self.entries.iter_mut().find(|(known, _)| *known == producer_id) {
+            Some((_, known)) => *known = entry,
+            None => self.entries.push((producer_id, entry)),
+        }
+    }
+
+    fn take_data(
+        &mut self,
+        mut entry: ProducerEntry,
+        batch: &BatchHeader,
+        verification: Option<&Verification>,
+        origin: AppendOrigin,
+    ) -> Result<(), ProducerError> {
+        let producer_id = batch.producer_id;
+        let is_transactional = batch.attributes.is_transactional();
+        entry.check_epoch(batch, origin)?;
+        if origin == AppendOrigin::Client {
+            entry.check_sequence(batch, verification)?;
+        }
+        ensure!(!entry.has_transaction() || is_transactional, NotTransactionalSnafu { producer_id });
+        entry.add_batch(batch);
+        if is_transactional && !entry.has_transaction() {
+            entry.transaction_first_offset = batch.base_offset;
+            self.started.push((batch.base_offset, producer_id));
+        }
+        self.put(producer_id, entry);
+        Ok(())
+    }
+
+    fn take_marker(
+        &mut self,
+        mut entry: ProducerEntry,
+        batch: &BatchHeader,
+        end: EndTransaction,
+        origin: AppendOrigin,
+    ) -> Result<(), ProducerError> {
+        let producer_id = batch.producer_id;
+        entry.check_epoch(batch, origin)?;
+        ensure!(
+            origin == AppendOrigin::Replication || end.coordinator_epoch >= entry.coordinator_epoch,
+            CoordinatorFencedSnafu {
+                producer_id,
+                epoch: end.coordinator_epoch,
+                known: entry.coordinator_epoch
+            }
+        );
+        if entry.has_transaction() {
+            self.completed.push(CompletedTransaction {
+                producer_id,
+                first_offset: entry.transaction_first_offset,
+                last_offset: batch.base_offset,
+                is_aborted: end.marker == TransactionMarker::Abort,
+                last_stable_offset: batch.next_offset(),
+            });
+        }
+        entry.set_epoch(batch.producer_epoch);
+        entry.coordinator_epoch = end.coordinator_epoch;
+        entry.last_timestamp = batch.max_timestamp;
+        entry.transaction_first_offset = Offset::NONE;
+        self.put(producer_id, entry);
+        Ok(())
+    }
+}
+
+impl ProducerEntry {
+    /// A producer of which nothing is known.
+    const UNKNOWN: ProducerEntry = ProducerEntry {
+        epoch: ProducerEpoch::NONE,
+        coordinator_epoch: -1,
+        last_timestamp: Timestamp::NONE,
+        transaction_first_offset: Offset::NONE,
+        batches: [SequencedBatch {
+            last_sequence: -1,
+            last_offset: Offset::NONE,
+            offset_delta: 0,
+            timestamp: Timestamp::NONE,
+        }; BATCHES_KEPT],
+        batch_count: 0,
+    };
+
+    /// An entry as a snapshot holds it, with its last batch at most.
+    pub fn new(
+        epoch: ProducerEpoch,
+        coordinator_epoch: i32,
+        last_timestamp: Timestamp,
+        transaction_first_offset: Offset,
+        last_batch: Option<SequencedBatch>,
+    ) -> ProducerEntry {
+        let mut entry = ProducerEntry {
+            epoch,
+            coordinator_epoch,
+            last_timestamp,
+            transaction_first_offset,
+            ..ProducerEntry::UNKNOWN
+        };
+        if let Some(batch) = last_batch {
+            entry.batches[0] = batch;
+            entry.batch_count = 1;
+        }
+        entry
+    }
+
+    /// The last batches, oldest first.
+    pub fn batches(&self) -> &[SequencedBatch] {
+        &self.batches[..usize::from(self.batch_count)]
+    }
+
+    pub fn last_batch(&self) -> Option<&SequencedBatch> {
+        self.batches().last()
+    }
+
+    /// `-1` when no batch is known, only a marker.
+    pub fn last_sequence(&self) -> i32 {
+        self.last_batch().map_or(-1, |batch| batch.last_sequence)
+    }
+
+    pub fn has_transaction(&self) -> bool {
+        self.transaction_first_offset >= Offset::ZERO
+    }
+
+    fn is_expired(&self, now: Timestamp, expiration_ms: i64) -> bool {
+        !self.has_transaction() && now.since_ms(self.last_timestamp) >= expiration_ms
+    }
+
+    fn duplicate_of(&self, batch: &BatchHeader) -> Option<SequencedBatch> {
+        if batch.producer_epoch != self.epoch {
+            return None;
+        }
+        let sequences = (batch.base_sequence, batch.last_sequence());
+        let is_same = |known: &&SequencedBatch| (known.first_sequence(), known.last_sequence) == sequences;
+        self.batches().iter().find(is_same).copied()
+    }
+
+    /// Followers take what their leader took.
+    fn check_epoch(&self, batch: &BatchHeader, origin: AppendOrigin) -> Result<(), ProducerError> {
+        ensure!(
+            origin == AppendOrigin::Replication || batch.producer_epoch >= self.epoch,
+            InvalidProducerEpochSnafu {
+                producer_id: batch.producer_id,
+                epoch: batch.producer_epoch,
+                known: self.epoch
+            }
+        );
+        Ok(())
+    }
+
+    fn check_sequence(
+        &self,
+        batch: &BatchHeader,
+        verification: Option<&Verification>,
+    ) -> Result<(), ProducerError> {
+        let (producer_id, sequence) = (batch.producer_id, batch.base_sequence);
+        if let Some(lowest) = verification.map(|verification| verification.lowest_sequence) {
+            let last_sequence = lowest;
+            ensure!(sequence <= lowest, OutOfOrderSequenceSnafu { producer_id, sequence, last_sequence });
+        }
+        // A producer that expired, or was deleted with its records, goes on where it was.
+        if self.epoch == ProducerEpoch::NONE {
+            return Ok(());
+        }
+        if batch.producer_epoch != self.epoch {
+            let (epoch, known) = (batch.producer_epoch, self.epoch);
+            ensure!(sequence == 0, NewEpochNotAtZeroSnafu { producer_id, epoch, sequence, known });
+            return Ok(());
+        }
+        let last_sequence = self.last_sequence();
+        let is_next = i64::from(sequence) == i64::from(last_sequence) + 1
+            || (sequence == 0 && last_sequence == i32::MAX);
+        ensure!(is_next, OutOfOrderSequenceSnafu { producer_id, sequence, last_sequence });
+        Ok(())
+    }
+
+    fn add_batch(&mut self, batch: &BatchHeader) {
+        self.set_epoch(batch.producer_epoch);
+        if usize::from(self.batch_count) == BATCHES_KEPT {
+            self.batches.rotate_left(1);
+        } else {
+            self.batch_count += 1;
+        }
+        self.batches[usize::from(self.batch_count) - 1] = SequencedBatch {
+            last_sequence: batch.last_sequence(),
+            last_offset: batch.last_offset(),
+            offset_delta: batch.last_offset_delta,
+            timestamp: batch.max_timestamp,
+        };
+        self.last_timestamp = batch.max_timestamp;
+    }
+
+    /// Sequences begin anew with an epoch.
+    fn set_epoch(&mut self, epoch: ProducerEpoch) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.batch_count = 0;
+        }
+    }
+}
+
+impl SequencedBatch {
+    pub fn first_offset(&self) -> Offset {
+        self.last_offset.plus(-i64::from(self.offset_delta))
+    }
+
+    /// Sequences wrap from 2^31-1 to 0.
+    pub fn first_sequence(&self) -> i32 {
+        if self.last_sequence < 0 {
+            return self.last_sequence;
+        }
+        ((i64::from(self.last_sequence) - i64::from(self.offset_delta)) & i64::from(i32::MAX)) as i32
+    }
+}
+
+#[cfg(test)]
+mod tests;
