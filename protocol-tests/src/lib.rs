@@ -6,14 +6,18 @@
 
 mod broker;
 pub mod client;
+mod connection;
 mod log_scan;
 mod machine;
 mod process;
 mod server;
 mod tools;
+mod wait;
 
 pub use broker::Broker;
+pub use connection::{CallError, Connection, encode};
 pub use machine::{Port, announce, build_dir, command_exists, free_port, protocol_tests_dir};
 pub use process::{Finished, Line, Process};
 pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};
+pub use wait::{wait_for, wait_for_group};

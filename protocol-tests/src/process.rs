@@ -108,6 +108,11 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
+    /// SIGTERM.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

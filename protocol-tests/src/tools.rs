@@ -53,6 +53,8 @@ impl Tools {
             "-Xmx384m",
             "-Dpeer.level=WARN",
         ]);
+        // For the shutdown hooks of the tools.
+        command.arg("--add-opens=java.base/java.lang=ALL-UNNAMED");
         command.args([&logging, "-cp", &class_path, "ToolSession"]);
         Tools {
             version: version.to_owned(),

@@ -1,4 +1,5 @@
 import java.io.*;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.net.URL;
 import java.net.URLClassLoader;
@@ -20,11 +21,14 @@ public class ToolSession {
         final String id;
         final InputStream stdin;
         final PrintStream out = lines("out"), err = lines("err");
-        final List<Runnable> shutdownHooks = Collections.synchronizedList(new ArrayList<>());
+        /** Of the first call of exit: a tool that catches everything takes that for an error and exits again. */
+        Integer status;
+        final ThreadGroup threads;
 
         Run(String id, InputStream stdin) {
             this.id = id;
             this.stdin = stdin;
+            threads = new ThreadGroup("tool-" + id);
         }
 
         private PrintStream lines(String kind) {
@@ -53,11 +57,10 @@ public class ToolSession {
 
     /** What Exit.exit throws instead of ending the JVM. */
     static class Exited extends Error {
-        final int status;
-
         Exited(int status, String message) {
             super(message, null, false, false);
-            this.status = status;
+            Run run = current.get();
+            if (run.status == null) run.status = status;
         }
     }
 
@@ -116,14 +119,13 @@ public class ToolSession {
         };
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
-        keepShutdownHooks();
         URL[] jars = jars();
         BufferedReader reader = new BufferedReader(new InputStreamReader(commands, StandardCharsets.UTF_8));
         for (String line; (line = reader.readLine()) != null; ) {
             String[] fields = line.split("\t", -1);
             InputStream stdin = fields[2].equals("-") ? InputStream.nullInputStream() : Files.newInputStream(Path.of(fields[2]));
             Run run = new Run(fields[0], stdin);
-            Thread thread = new Thread(() -> run(run, jars, fields[1], Arrays.copyOfRange(fields, 3, fields.length)), "tool-" + run.id);
+            Thread thread = new Thread(run.threads, () -> run(run, jars, fields[1], Arrays.copyOfRange(fields, 3, fields.length)), "tool-" + run.id);
             thread.setDaemon(true);
             thread.start();
         }
@@ -149,18 +151,16 @@ public class ToolSession {
         return new PrintStream(stream, true, StandardCharsets.UTF_8);
     }
 
-    /** Shutdown hooks of a tool run when the tool has ended. Kafka before 2.1 has no seam for them: they stay with the JVM. */
-    static void keepShutdownHooks() {
-        try {
-            Class<?> adder = Class.forName("org.apache.kafka.common.utils.Exit$ShutdownHookAdder");
-            Object keeper = java.lang.reflect.Proxy.newProxyInstance(adder.getClassLoader(), new Class<?>[] {adder}, (proxy, method, args) -> {
-                if (method.getName().equals("addShutdownHook")) current.get().shutdownHooks.add((Runnable) args[1]);
-                return null;
-            });
-            Exit.class.getMethod("setShutdownHookAdder", adder).invoke(null, keeper);
-        } catch (ReflectiveOperationException absent) {
-            realErr.println("tools keep their shutdown hooks: " + absent);
+    /** The shutdown hooks that the threads of a tool have registered: they run when the tool has ended. */
+    static List<Thread> takeShutdownHooks(ThreadGroup group) throws ReflectiveOperationException {
+        Field field = Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks");
+        field.setAccessible(true);
+        List<Thread> taken = new ArrayList<>();
+        for (Object hook : ((Map<?, ?>) field.get(null)).keySet().toArray()) {
+            if (((Thread) hook).getThreadGroup() == group) taken.add((Thread) hook);
         }
+        taken.forEach(Runtime.getRuntime()::removeShutdownHook);
+        return taken;
     }
 
     static URL[] jars() throws IOException {
@@ -171,29 +171,26 @@ public class ToolSession {
 
     static void run(Run run, URL[] jars, String mainClass, String[] arguments) {
         current.set(run);
-        int status = 0;
         try {
             new ToolClasses(jars).loadClass(mainClass).getMethod("main", String[].class).invoke(null, (Object) arguments);
         } catch (InvocationTargetException thrown) {
-            status = status(run, thrown.getCause());
+            failed(run, thrown.getCause());
         } catch (ReflectiveOperationException thrown) {
-            status = status(run, thrown);
+            failed(run, thrown);
         }
-        for (Runnable hook : List.copyOf(run.shutdownHooks)) {
-            try {
-                hook.run();
-            } catch (Exited nothingMore) {
-                // It only wanted to end the JVM.
-            }
+        try {
+            for (Thread hook : takeShutdownHooks(run.threads)) hook.run();
+        } catch (Throwable thrown) {
+            failed(run, thrown);
         }
         run.out.close();
         run.err.close();
-        print(run.id, "exit", String.valueOf(status));
+        print(run.id, "exit", String.valueOf(run.status == null ? 0 : run.status));
     }
 
-    static int status(Run run, Throwable thrown) {
-        if (thrown instanceof Exited) return ((Exited) thrown).status;
+    static void failed(Run run, Throwable thrown) {
+        if (thrown instanceof Exited) return;
         thrown.printStackTrace(run.err);
-        return 1;
+        if (run.status == null) run.status = 1;
     }
 }
