@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::deletion::Deletion;
+use crate::coordination::znodes::ReplicaAssignment;
 use crate::metadata::control::{BrokerRegistration, LeaderAndIsr, PartitionAssignmentState};
 use crate::model::{BrokerId, ControllerEpoch, PartitionIndex, TopicId, TopicName, TopicPartition};
 
@@ -36,18 +37,9 @@ pub struct Topic {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
-    pub assignment: Assignment,
+    pub assignment: ReplicaAssignment,
     /// `None` until the first leader is written.
     pub leadership: Option<Leadership>,
-}
-
-/// The replicas of a partition, the preferred leader first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assignment {
-    /// All current replicas, also those being added or removed.
-    pub replicas: Vec<BrokerId>,
-    pub adding: Vec<BrokerId>,
-    pub removing: Vec<BrokerId>,
 }
 
 /// A partition's state node.
@@ -67,17 +59,7 @@ pub struct TopicAssignment {
     pub name: TopicName,
     /// `None` in nodes that tools older than 2.8 wrote.
     pub id: Option<TopicId>,
-    pub partitions: BTreeMap<PartitionIndex, Assignment>,
-}
-
-impl Assignment {
-    pub fn of(replicas: Vec<BrokerId>) -> Assignment {
-        Assignment { replicas, ..Assignment::default() }
-    }
-
-    pub fn is_being_reassigned(&self) -> bool {
-        !self.adding.is_empty() || !self.removing.is_empty()
-    }
+    pub partitions: BTreeMap<PartitionIndex, ReplicaAssignment>,
 }
 
 impl Cluster {

@@ -41,6 +41,8 @@ pub struct Settings {
     pub broker_id: BrokerId,
     /// `delete.topic.enable`
     pub topic_deletion_enabled: bool,
+    /// `unclean.leader.election.enable` of the brokers.
+    pub unclean_election_by_default: bool,
 }
 
 /// Counts for metrics.
@@ -116,7 +118,13 @@ impl Core {
             Event::TopicWritten(topic) => self.topic_written(topic),
             Event::DeletionRequested(topics) => self.deletion_requested(topics),
             Event::LogDirsFailed(brokers) => self.log_dirs_failed(&brokers),
-            Event::UncleanElectionEnabled(topic) => self.unclean_election_enabled(topic),
+            Event::UncleanElectionEnabled(topic) => self.repair(self.cluster.partitions_of(&topic)),
+            Event::UncleanElectionByDefault(is_enabled) => {
+                self.settings.unclean_election_by_default = is_enabled;
+                if is_enabled {
+                    self.repair(self.cluster.all_partitions());
+                }
+            }
             Event::Responded { from, broker_epoch, response } => self.responded(from, broker_epoch, response),
             Event::ElectionRequested { token, kind, partitions } => {
                 self.election_requested(token, kind, partitions);
@@ -148,8 +156,9 @@ impl Core {
                         again.entry(strategy).or_default().push(partition);
                     }
                 }
-                (Pending::UncleanElection { topic }, StoreReply::UncleanElection { is_enabled }) => {
-                    self.unclean_election.insert(topic, is_enabled);
+                (Pending::UncleanElection { topic }, StoreReply::UncleanElection { setting }) => {
+                    let is_allowed = setting.unwrap_or(self.settings.unclean_election_by_default);
+                    self.unclean_election.insert(topic, is_allowed);
                 }
                 (Pending::UncleanElection { topic }, _) => {
                     self.unclean_election.insert(topic, false);
@@ -281,8 +290,7 @@ impl Core {
             }
         }
         self.flush();
-        self.work.push_back(Work::Decide { partitions: undecided, strategy: Strategy::Repair });
-        self.work.push_back(Work::Flush);
+        self.repair(undecided);
     }
 
     fn topics_created(&mut self, topics: Vec<TopicAssignment>) {
@@ -292,8 +300,7 @@ impl Core {
                 created.extend(self.add_topic(topic, |_| None));
             }
         }
-        self.work.push_back(Work::Decide { partitions: created, strategy: Strategy::Repair });
-        self.work.push_back(Work::Flush);
+        self.repair(created);
     }
 
     fn topic_written(&mut self, written: TopicAssignment) {
@@ -311,8 +318,7 @@ impl Core {
         if !is_being_deleted && !added.is_empty() {
             let known = TopicAssignment { id: (!topic.id.is_zero()).then_some(topic.id), ..written };
             let partitions = self.add_topic(known, |_| None);
-            self.work.push_back(Work::Decide { partitions, strategy: Strategy::Repair });
-            self.work.push_back(Work::Flush);
+            self.repair(partitions);
         }
         if (id_is_lost || is_being_deleted && !added.is_empty())
             && let Some(assignment) = self.cluster.topic_assignment(&name)
@@ -350,11 +356,8 @@ impl Core {
         self.flush();
     }
 
-    fn unclean_election_enabled(&mut self, topic: Option<TopicName>) {
-        let partitions = match &topic {
-            Some(topic) => self.cluster.partitions_of(topic),
-            None => self.cluster.all_partitions(),
-        };
+    /// Gives leaders to partitions that lack one and can have one, and takes offline replicas out of ISRs.
+    fn repair(&mut self, partitions: Vec<TopicPartition>) {
         self.work.push_back(Work::Decide { partitions, strategy: Strategy::Repair });
         self.work.push_back(Work::Flush);
     }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cluster::{Assignment, Leadership, TopicAssignment};
+use super::cluster::{Leadership, TopicAssignment};
 use super::core::{Core, Settings};
 use super::event::*;
+use crate::coordination::znodes::ReplicaAssignment;
 use crate::metadata::control::{BrokerRegistration, ControlOutcome, LeaderAndIsr, PartitionAssignmentState};
 use crate::model::*;
 
@@ -37,8 +38,9 @@ fn broker(id: i32, epoch: i64) -> BrokerRegistration {
 }
 
 fn topic(text: &str, partitions: &[&[i32]]) -> TopicAssignment {
-    let assignment =
-        |(index, replicas): (usize, &&[i32])| (PartitionIndex(index as i32), Assignment::of(ids(replicas)));
+    let assignment = |(index, replicas): (usize, &&[i32])| {
+        (PartitionIndex(index as i32), ReplicaAssignment { replicas: ids(replicas), ..Default::default() })
+    };
     TopicAssignment {
         name: name(text),
         id: Some(TopicId([text.as_bytes()[0]; 16])),
@@ -89,7 +91,11 @@ impl World {
         states: &[(TopicPartition, Leadership)],
         marked: &[&str],
     ) -> World {
-        let settings = Settings { broker_id: BrokerId(1), topic_deletion_enabled: true };
+        let settings = Settings {
+            broker_id: BrokerId(1),
+            topic_deletion_enabled: true,
+            unclean_election_by_default: false,
+        };
         let mut world = World {
             core: Core::new(settings),
             states: states.iter().cloned().collect(),
@@ -150,7 +156,7 @@ impl World {
             }
             StoreCall::ReadUncleanElection { topic } => {
                 self.lines.push(format!("ask unclean {topic}"));
-                StoreReply::UncleanElection { is_enabled: self.unclean.contains(&topic) }
+                StoreReply::UncleanElection { setting: self.unclean.contains(&topic).then_some(true) }
             }
             StoreCall::SetAssignment(topic) => {
                 let replicas: Vec<_> =
@@ -396,10 +402,24 @@ fn an_unclean_election_depends_on_the_topic() {
         1 <- UpdateMetadata [1] a-0=-1 offline [2] b-0=1 offline [2]",
     );
     world.unclean.insert(name("a"));
-    world.run(Event::UncleanElectionEnabled(Some(name("a"))));
+    world.run(Event::UncleanElectionEnabled(name("a")));
     world.check(
         "ask unclean a
         set a-0 leader 1 epoch 2 isr [1] version 1 recovering
+        1 <- LeaderAndIsr a-0=1
+        1 <- UpdateMetadata [1] a-0=1 offline [2]",
+    );
+}
+
+#[test]
+fn unclean_election_by_default_covers_topics_that_do_not_say() {
+    let states = [(tp("a", 0), leadership(-1, 0, &[2], 0))];
+    let mut world = World::elected(&[1], vec![topic("a", &[&[1, 2]])], &states, &[]);
+    world.lines.clear();
+    world.run(Event::UncleanElectionByDefault(true));
+    world.check(
+        "ask unclean a
+        set a-0 leader 1 epoch 1 isr [1] version 0 recovering
         1 <- LeaderAndIsr a-0=1
         1 <- UpdateMetadata [1] a-0=1 offline [2]",
     );
@@ -517,7 +537,11 @@ fn a_new_controller_goes_on_deleting_and_does_not_bring_the_topic_up() {
 #[test]
 fn marks_are_removed_where_deletion_is_disabled() {
     let mut world = World::new(&[1]);
-    let settings = Settings { broker_id: BrokerId(1), topic_deletion_enabled: false };
+    let settings = Settings {
+        broker_id: BrokerId(1),
+        topic_deletion_enabled: false,
+        unclean_election_by_default: false,
+    };
     world.core = Core::new(settings);
     world.run(Event::TopicsCreated(vec![topic("a", &[&[1]])]));
     world.lines.clear();
@@ -580,7 +604,11 @@ fn requested_elections_report_each_partition() {
 /// The promise that makes creating many partitions cheap.
 #[test]
 fn ten_thousand_partitions_are_one_request_of_each_kind() {
-    let mut core = Core::new(Settings { broker_id: BrokerId(1), topic_deletion_enabled: true });
+    let mut core = Core::new(Settings {
+        broker_id: BrokerId(1),
+        topic_deletion_enabled: true,
+        unclean_election_by_default: false,
+    });
     core.step(Event::Elected(Snapshot { brokers: vec![broker(1, 1)], ..Snapshot::default() }));
     let one: &[i32] = &[1];
     let effects = core.step(Event::TopicsCreated(vec![topic("a", &vec![one; 10_000])]));

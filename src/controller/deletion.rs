@@ -76,6 +76,7 @@ fn is_eligible(cluster: &Cluster, name: &TopicName, topic: &Topic) -> bool {
     topic.partitions.iter().all(|(&index, partition)| {
         let of = TopicPartition::new(name.clone(), index);
         let assignment = &partition.assignment;
-        !assignment.is_being_reassigned() && assignment.replicas.iter().all(|&id| cluster.is_online(&of, id))
+        let is_reassigned = !assignment.adding.is_empty() || !assignment.removing.is_empty();
+        !is_reassigned && assignment.replicas.iter().all(|&id| cluster.is_online(&of, id))
     })
 }

@@ -109,8 +109,8 @@ fn first_leadership(
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::Assignment;
     use super::*;
+    use crate::coordination::znodes::ReplicaAssignment;
 
     fn ids(numbers: &[i32]) -> Vec<BrokerId> {
         numbers.iter().copied().map(BrokerId).collect()
@@ -127,7 +127,10 @@ mod tests {
             is_recovering: false,
             controller_epoch: ControllerEpoch(1),
         };
-        Partition { assignment: Assignment::of(ids(&[1, 2, 3])), leadership: Some(leadership) }
+        Partition {
+            assignment: ReplicaAssignment { replicas: ids(&[1, 2, 3]), ..Default::default() },
+            leadership: Some(leadership),
+        }
     }
 
     fn run(partition: &Partition, strategy: Strategy, unclean: Option<bool>, online: &[i32]) -> String {
@@ -160,7 +163,10 @@ mod tests {
 
     #[test]
     fn the_first_leader_is_the_first_replica_online() {
-        let new = Partition { assignment: Assignment::of(ids(&[1, 2, 3])), leadership: None };
+        let new = Partition {
+            assignment: ReplicaAssignment { replicas: ids(&[1, 2, 3]), ..Default::default() },
+            leadership: None,
+        };
         assert_eq!(run(&new, Strategy::Repair, None, &[2, 3]), "2 epoch 0 [2, 3]");
         assert_eq!(run(&new, Strategy::Repair, None, &[9]), "none");
     }

@@ -25,8 +25,10 @@ pub enum Event {
     DeletionRequested(Vec<TopicName>),
     /// A log directory of these brokers failed.
     LogDirsFailed(BTreeSet<BrokerId>),
-    /// `unclean.leader.election.enable` became true, for one topic or (`None`) by default.
-    UncleanElectionEnabled(Option<TopicName>),
+    /// `unclean.leader.election.enable` became true for this topic.
+    UncleanElectionEnabled(TopicName),
+    /// The value of `unclean.leader.election.enable` where a topic does not set it.
+    UncleanElectionByDefault(bool),
     /// A broker answered.
     Responded { from: BrokerId, broker_epoch: BrokerEpoch, response: ControlResponse },
     /// An operator asks for elections. `partitions` `None` = all of which the leader is not what it should be.
@@ -90,7 +92,7 @@ pub enum StoreCall {
     CreateState { partition: TopicPartition, leadership: Leadership },
     /// Succeeds only on the version `leadership.leader_and_isr.partition_epoch`.
     SetState { partition: TopicPartition, leadership: Leadership },
-    /// Whether the topic's configuration lets replicas outside the ISR lead.
+    /// The topic's own `unclean.leader.election.enable`.
     ReadUncleanElection { topic: TopicName },
     /// Overwrites the topic's node.
     SetAssignment(TopicAssignment),
@@ -112,8 +114,9 @@ pub enum StoreReply {
     Conflict {
         current: Option<Leadership>,
     },
+    /// `None` = the topic does not set it.
     UncleanElection {
-        is_enabled: bool,
+        setting: Option<bool>,
     },
     /// The store refused this call for good; it has been logged.
     Refused,

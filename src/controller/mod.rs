@@ -3,6 +3,7 @@
 //! [`Core`] decides and does nothing else: [`Event`]s go in, [`StoreCall`]s and [`ControlRequest`]s come out.
 //! It keeps the [`Cluster`] it learned from the store and changes it only by what the store confirmed.
 
+mod candidacy;
 mod cluster;
 mod core;
 #[cfg(test)]
@@ -10,13 +11,29 @@ mod core_tests;
 mod deletion;
 mod election;
 mod event;
+mod fenced;
+mod loader;
+mod nodes;
+mod patience;
 pub mod placement;
+pub mod registration;
 mod requests;
+mod senders;
+mod service;
+#[cfg(test)]
+mod service_tests;
+#[cfg(test)]
+mod testing;
+mod watches;
 
 pub use self::core::{Core, Counts, Settings};
-pub use cluster::{Assignment, Broker, Cluster, Leadership, Partition, Topic, TopicAssignment};
+pub use cluster::{Broker, Cluster, Leadership, Partition, Topic, TopicAssignment};
 pub use deletion::Deletion;
 pub use event::{
     ControlRequest, ControlResponse, Effects, ElectionError, ElectionKind, ElectionResult, Event, Snapshot,
     StoreCall, StoreReply,
+};
+pub use senders::{ControlChannel, ControlError};
+pub use service::{
+    Controller, ControllerEnd, ControllerHandle, ControllerOptions, ControllerStatus, NotController,
 };

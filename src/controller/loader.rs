@@ -1,0 +1,165 @@
+//! What a new controller reads, and how it reads what changes later.
+
+use std::collections::BTreeSet;
+
+use tracing::info;
+
+use super::cluster::{Leadership, TopicAssignment};
+use super::event::Snapshot;
+use super::fenced::{Deposed, FencedWriter};
+use super::nodes;
+use super::patience::{self, until_answered};
+use super::watches::{Watched, Watches};
+use crate::coordination::{Store, StoreError, znodes};
+use crate::metadata::control::BrokerRegistration;
+use crate::model::{BrokerId, ControllerEpoch, TopicId, TopicName, TopicPartition};
+use crate::runtime::Random;
+
+/// Reads the store for the controller and sets watches on what it read.
+pub(super) struct Loader<'a> {
+    pub store: &'a dyn Store,
+    pub watches: &'a mut Watches,
+    /// Brokers that are watched already; a watch that fired is taken out.
+    pub watched_brokers: &'a mut BTreeSet<BrokerId>,
+    /// `None` where topics get no ids.
+    pub topic_ids: Option<&'a Random>,
+}
+
+impl Loader<'_> {
+    /// Everything, in as few rounds as the tree is deep.
+    pub async fn load(
+        &mut self,
+        writer: &FencedWriter,
+        controller_epoch: ControllerEpoch,
+    ) -> Result<Snapshot, Deposed> {
+        let brokers = self.brokers().await?;
+        let names = self.topic_names().await?;
+        let topics = self.new_topics(names, writer).await?;
+        let leaderships = self.leaderships(&topics).await?;
+        let marked_for_deletion = self.deleted_topics().await?;
+        Ok(Snapshot { controller_epoch, brokers, topics, leaderships, marked_for_deletion })
+    }
+
+    /// All registered brokers, and a watch for others to come or go.
+    pub async fn brokers(&mut self) -> Result<Vec<BrokerRegistration>, StoreError> {
+        let ids = self.children_and_watch(znodes::BROKER_IDS, Watched::Brokers).await?;
+        self.registrations(ids).await
+    }
+
+    /// All registered brokers, where the watch for others is still set.
+    pub async fn brokers_again(&mut self) -> Result<Vec<BrokerRegistration>, StoreError> {
+        let ids = patience::children(self.store, znodes::BROKER_IDS).await?;
+        self.registrations(ids).await
+    }
+
+    /// Registrations that cannot be read are left out.
+    async fn registrations(&mut self, ids: Vec<String>) -> Result<Vec<BrokerRegistration>, StoreError> {
+        let ids: Vec<BrokerId> = ids.iter().filter_map(|id| id.parse().ok()).map(BrokerId).collect();
+        let paths: Vec<String> = ids.iter().map(|&id| znodes::broker(id)).collect();
+        let mut brokers = Vec::new();
+        for (id, node) in ids.iter().zip(patience::read_and_watch_each(self.store, &paths).await?) {
+            let Some((node, watcher)) = node else { continue };
+            if self.watched_brokers.insert(*id) {
+                self.watches.add(Watched::Broker(*id), watcher);
+            }
+            brokers.extend(nodes::decode_broker(*id, &node));
+        }
+        Ok(brokers)
+    }
+
+    pub async fn topic_names(&mut self) -> Result<Vec<TopicName>, StoreError> {
+        let names = self.children_and_watch(znodes::TOPICS, Watched::Topics).await?;
+        Ok(legal_names(names))
+    }
+
+    pub async fn deleted_topics(&mut self) -> Result<Vec<TopicName>, StoreError> {
+        let names = self.children_and_watch(znodes::DELETE_TOPICS, Watched::DeletedTopics).await?;
+        Ok(legal_names(names))
+    }
+
+    /// Topics that are not known yet. Those without an id get one, which is stored before anyone hears of it.
+    pub async fn new_topics(
+        &mut self,
+        names: Vec<TopicName>,
+        writer: &FencedWriter,
+    ) -> Result<Vec<TopicAssignment>, Deposed> {
+        let mut topics = self.topics(names).await?;
+        for topic in topics.iter_mut().filter(|topic| topic.id.is_none()) {
+            let Some(random) = self.topic_ids else { break };
+            topic.id = Some(new_topic_id(random));
+            info!(topic = %topic.name, "giving an id to a topic that has none");
+            writer.set_assignment(topic).await?;
+        }
+        Ok(topics)
+    }
+
+    /// The topics as they stand; those that are gone are left out, and so are nodes that cannot be read.
+    pub async fn topics(&mut self, names: Vec<TopicName>) -> Result<Vec<TopicAssignment>, StoreError> {
+        let paths: Vec<String> = names.iter().map(|name| znodes::topic(name)).collect();
+        let mut topics = Vec::new();
+        for (name, node) in names.into_iter().zip(patience::read_and_watch_each(self.store, &paths).await?) {
+            let Some((node, watcher)) = node else { continue };
+            self.watches.add(Watched::Topic(name.clone()), watcher);
+            topics.extend(nodes::decode_topic(&name, &node));
+        }
+        Ok(topics)
+    }
+
+    /// The brokers that reported failed log directories, and the notifications that said so.
+    pub async fn log_dir_events(&mut self) -> Result<(BTreeSet<BrokerId>, Vec<String>), StoreError> {
+        let names = self.children_and_watch(znodes::LOG_DIR_EVENTS, Watched::LogDirEvents).await?;
+        let paths: Vec<String> =
+            names.iter().map(|name| format!("{}/{name}", znodes::LOG_DIR_EVENTS)).collect();
+        let nodes = patience::read_each(self.store, &paths).await?;
+        let brokers = paths
+            .iter()
+            .zip(nodes)
+            .filter_map(|(path, node)| nodes::decode_log_dir_event(path, &node?))
+            .collect();
+        Ok((brokers, paths))
+    }
+
+    /// Whether `/controller` still belongs to this session.
+    pub async fn is_still_controller(&mut self) -> Result<bool, StoreError> {
+        let (stat, watcher) = until_answered(|| self.store.exists_and_watch(znodes::CONTROLLER)).await?;
+        self.watches.add(Watched::Controller, watcher);
+        Ok(stat.is_some_and(|stat| stat.ephemeral_owner == self.store.session_id()))
+    }
+
+    async fn leaderships(
+        &self,
+        topics: &[TopicAssignment],
+    ) -> Result<Vec<(TopicPartition, Leadership)>, StoreError> {
+        let partitions: Vec<TopicPartition> = topics
+            .iter()
+            .flat_map(|topic| {
+                topic.partitions.keys().map(|&index| TopicPartition::new(topic.name.clone(), index))
+            })
+            .collect();
+        let paths: Vec<String> =
+            partitions.iter().map(|of| znodes::partition_state(&of.topic, of.partition)).collect();
+        let states = patience::read_each(self.store, &paths).await?;
+        let known = partitions.into_iter().zip(paths.iter().zip(states));
+        Ok(known
+            .filter_map(|(partition, (path, node))| Some((partition, nodes::decode_state(path, &node?)?)))
+            .collect())
+    }
+
+    async fn children_and_watch(&mut self, path: &str, watched: Watched) -> Result<Vec<String>, StoreError> {
+        let (children, watcher) = until_answered(|| self.store.children_and_watch(path)).await?;
+        self.watches.add(watched, watcher);
+        Ok(children)
+    }
+}
+
+pub(super) fn new_topic_id(random: &Random) -> TopicId {
+    loop {
+        if let Some(id) = TopicId::from_random(random.bytes()) {
+            return id;
+        }
+    }
+}
+
+fn legal_names(names: Vec<String>) -> Vec<TopicName> {
+    names.iter().filter_map(|name| TopicName::new(name).ok()).collect()
+}

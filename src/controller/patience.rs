@@ -1,0 +1,82 @@
+//! Calls of the store that wait out lost connections and full disks.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::coordination::{BoxFuture, NodeData, Store, StoreError, Watcher};
+
+/// Long enough not to press a store that is coming back, short enough to be unnoticed.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The call may succeed when it is made again in the same session.
+pub(super) fn is_passing(error: &StoreError) -> bool {
+    matches!(error, StoreError::OutcomeUnknown { .. } | StoreError::NoSpace)
+}
+
+/// Makes a call again until it is answered. Only for calls that may happen twice: reads, and writes whose
+/// second attempt tells that the first one succeeded.
+pub(super) async fn until_answered<'a, T>(
+    call: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    loop {
+        match call().await {
+            Err(error) if is_passing(&error) => sleep(RETRY_PAUSE).await,
+            answer => return answer,
+        }
+    }
+}
+
+/// Makes a call for each path at once and gives the answers in order; `None` = no such node.
+async fn each<'a, T>(
+    paths: &'a [String],
+    call: impl Fn(&'a str) -> BoxFuture<'a, Result<T, StoreError>>,
+) -> Result<Vec<Option<T>>, StoreError> {
+    let calls: Vec<_> = paths.iter().map(|path| call(path)).collect();
+    let mut answers = Vec::with_capacity(paths.len());
+    for (path, answer) in paths.iter().zip(calls) {
+        let answer = match answer.await {
+            Err(error) if is_passing(&error) => until_answered(|| call(path)).await,
+            answer => answer,
+        };
+        answers.push(found(answer)?);
+    }
+    Ok(answers)
+}
+
+pub(super) fn found<T>(answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match answer {
+        Err(StoreError::NoNode { .. }) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+pub(super) async fn read(store: &dyn Store, path: &str) -> Result<Option<NodeData>, StoreError> {
+    found(until_answered(|| store.read(path)).await)
+}
+
+pub(super) async fn read_each(
+    store: &dyn Store,
+    paths: &[String],
+) -> Result<Vec<Option<NodeData>>, StoreError> {
+    each(paths, |path| store.read(path)).await
+}
+
+pub(super) async fn read_and_watch_each(
+    store: &dyn Store,
+    paths: &[String],
+) -> Result<Vec<Option<(NodeData, Watcher)>>, StoreError> {
+    each(paths, |path| store.read_and_watch(path)).await
+}
+
+/// Empty where there is no such node.
+pub(super) async fn children(store: &dyn Store, path: &str) -> Result<Vec<String>, StoreError> {
+    Ok(found(until_answered(|| store.children(path)).await)?.unwrap_or_default())
+}
+
+pub(super) async fn children_of_each(
+    store: &dyn Store,
+    paths: &[String],
+) -> Result<Vec<Option<Vec<String>>>, StoreError> {
+    each(paths, |path| store.children(path)).await
+}

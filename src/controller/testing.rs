@@ -1,0 +1,247 @@
+//! A broker's side of the controller for tests: a store in memory, and a channel that does what it is told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::registration::{self, Registration};
+use super::*;
+use crate::coordination::*;
+use crate::metadata::Cache;
+use crate::metadata::control::{ControlOutcome, Endpoint};
+use crate::model::*;
+use crate::runtime::{Clock, Random};
+
+/// What a broker keeps of the controller's requests. It hosts what it is told to, and drops it.
+#[derive(Default)]
+pub struct FakeBroker {
+    pub metadata: Cache,
+    pub hosted: Mutex<BTreeSet<TopicPartition>>,
+    pub has_failed_disk: AtomicBool,
+}
+
+impl ControlChannel for FakeBroker {
+    fn send(
+        &self,
+        _to: BrokerId,
+        request: ControlRequest,
+    ) -> BoxFuture<'_, Result<ControlResponse, ControlError>> {
+        Box::pin(async move {
+            let mut hosted = self.hosted.lock();
+            Ok(match request {
+                ControlRequest::LeaderAndIsr(request) => {
+                    let partitions = request.partitions.into_iter().map(|state| state.topic_partition);
+                    let outcomes = partitions.map(|partition| {
+                        hosted.insert(partition.clone());
+                        let is_lost = self.has_failed_disk.load(Ordering::SeqCst);
+                        (partition, if is_lost { ControlOutcome::StorageError } else { ControlOutcome::Done })
+                    });
+                    ControlResponse::LeaderAndIsr(outcomes.collect())
+                }
+                ControlRequest::StopReplica(request) => {
+                    let partitions = request.partitions.into_iter().map(|stop| stop.topic_partition);
+                    let outcomes = partitions.map(|partition| {
+                        hosted.remove(&partition);
+                        (partition, ControlOutcome::Done)
+                    });
+                    ControlResponse::StopReplica(outcomes.collect())
+                }
+                ControlRequest::UpdateMetadata(request) => {
+                    self.metadata.apply(request);
+                    ControlResponse::UpdateMetadata
+                }
+            })
+        })
+    }
+}
+
+/// The timestamp of everything in these tests.
+pub const NOW: Timestamp = Timestamp(1_795_982_690_929);
+
+pub fn registration(id: i32) -> Registration {
+    let endpoint = Endpoint {
+        listener: "PLAINTEXT".into(),
+        security_protocol: "PLAINTEXT".into(),
+        host: "127.0.0.1".into(),
+        port: 19_100 + id as u16,
+    };
+    Registration {
+        id: BrokerId(id),
+        endpoints: vec![endpoint],
+        rack: None,
+        timestamp: NOW,
+        version: znodes::BrokerVersion::V5,
+    }
+}
+
+pub fn options(id: i32) -> ControllerOptions {
+    let settings = Settings {
+        broker_id: BrokerId(id),
+        topic_deletion_enabled: true,
+        unclean_election_by_default: false,
+    };
+    ControllerOptions {
+        settings,
+        uses_topic_ids: true,
+        clock: Clock::manual(NOW),
+        random: Random::from_seed(1),
+    }
+}
+
+/// A broker that runs: its session, its controller in a task, what it was told.
+pub struct Running {
+    pub store: Arc<dyn Store>,
+    pub broker: Arc<FakeBroker>,
+    pub controller: ControllerHandle,
+    pub task: tokio::task::JoinHandle<ControllerEnd>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Registers a broker in this session and runs its controller.
+pub async fn start(store: Arc<dyn Store>, id: i32, broker: Arc<FakeBroker>) -> Result<Running, StoreError> {
+    registration::create_top_level_nodes(&*store).await?;
+    registration::cluster_id(&*store, &Random::from_seed(2)).await?;
+    let patience = std::time::Duration::from_secs(1);
+    match registration::register(&*store, &registration(id), patience).await {
+        Ok(_) => {}
+        Err(registration::RegistrationError::Store { source }) => return Err(source),
+        Err(error) => panic!("{error}"),
+    }
+    let (mut controller, handle) = Controller::new(options(id));
+    let (session, channel) = (Arc::clone(&store), Arc::clone(&broker));
+    let task = tokio::spawn(async move { controller.run(session, channel, std::future::pending()).await });
+    Ok(Running { store, broker, controller: handle, task })
+}
+
+pub async fn start_alone() -> Running {
+    let ensemble = MemoryEnsemble::new();
+    start(Arc::new(ensemble.session()), 1, Arc::default()).await.unwrap()
+}
+
+/// The tree as lines: path, version, data; ephemeral nodes are marked.
+pub async fn dump(store: &dyn Store) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut paths = vec!["/".to_owned()];
+    while let Some(path) = paths.pop() {
+        for child in store.children(&path).await.unwrap().into_iter().rev() {
+            paths.push(format!("{}/{child}", path.trim_end_matches('/')));
+        }
+        if path == "/" {
+            continue;
+        }
+        let node = store.read(&path).await.unwrap();
+        let data = node.data.map_or("\\N".into(), |data| String::from_utf8(data.to_vec()).unwrap());
+        let kind = if node.stat.ephemeral_owner == 0 { "" } else { " ephemeral" };
+        lines.push(format!("{path}{kind} {} {data}", node.stat.version));
+    }
+    lines
+}
+
+/// A session that ends at its nth write: just before the write takes effect, or just after.
+pub struct DyingStore {
+    inner: MemoryStore,
+    ensemble: MemoryEnsemble,
+    writes_left: AtomicUsize,
+    dies_after_write: bool,
+}
+
+impl DyingStore {
+    pub fn new(ensemble: &MemoryEnsemble, writes: usize, dies_after_write: bool) -> DyingStore {
+        let inner = ensemble.session();
+        let writes_left = AtomicUsize::new(writes);
+        DyingStore { inner, ensemble: ensemble.clone(), writes_left, dies_after_write }
+    }
+
+    pub fn has_died(&self) -> bool {
+        self.inner.session_state() == SessionState::Expired
+    }
+
+    fn write<'a, T: Send + 'a>(
+        &'a self,
+        write: impl FnOnce() -> BoxFuture<'a, T>,
+        expired: T,
+    ) -> BoxFuture<'a, T> {
+        let left = self.writes_left.load(Ordering::SeqCst);
+        if left > 0 {
+            self.writes_left.store(left - 1, Ordering::SeqCst);
+            return write();
+        }
+        if self.dies_after_write {
+            drop(write());
+        }
+        self.ensemble.expire_session(self.inner.session_id());
+        Box::pin(std::future::ready(expired))
+    }
+}
+
+impl Store for DyingStore {
+    fn create(&self, node: Create) -> BoxFuture<'_, Result<(String, Stat), StoreError>> {
+        self.write(|| self.inner.create(node), Err(StoreError::SessionExpired))
+    }
+
+    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'_, Result<(), StoreError>> {
+        let path = path.to_owned();
+        self.write(move || self.inner.delete(&path, version), Err(StoreError::SessionExpired))
+    }
+
+    fn set(
+        &self,
+        path: &str,
+        data: Option<Bytes>,
+        version: Option<i32>,
+    ) -> BoxFuture<'_, Result<Stat, StoreError>> {
+        let path = path.to_owned();
+        self.write(move || self.inner.set(&path, data, version), Err(StoreError::SessionExpired))
+    }
+
+    fn multi(
+        &self,
+        operations: Vec<Operation>,
+    ) -> BoxFuture<'_, Result<Vec<OperationResult>, (usize, StoreError)>> {
+        self.write(|| self.inner.multi(operations), Err((0, StoreError::SessionExpired)))
+    }
+
+    fn read(&self, path: &str) -> BoxFuture<'_, Result<NodeData, StoreError>> {
+        self.inner.read(path)
+    }
+
+    fn exists(&self, path: &str) -> BoxFuture<'_, Result<Option<Stat>, StoreError>> {
+        self.inner.exists(path)
+    }
+
+    fn children(&self, path: &str) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        self.inner.children(path)
+    }
+
+    fn read_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(NodeData, Watcher), StoreError>> {
+        self.inner.read_and_watch(path)
+    }
+
+    fn exists_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Option<Stat>, Watcher), StoreError>> {
+        self.inner.exists_and_watch(path)
+    }
+
+    fn children_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Vec<String>, Watcher), StoreError>> {
+        self.inner.children_and_watch(path)
+    }
+
+    fn session_id(&self) -> i64 {
+        self.inner.session_id()
+    }
+
+    fn session_state(&self) -> SessionState {
+        self.inner.session_state()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.close()
+    }
+}
