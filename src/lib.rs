@@ -10,6 +10,7 @@ pub mod group;
 pub mod log;
 pub mod metadata;
 pub mod model;
+pub mod observe;
 pub mod purgatory;
 pub mod records;
 pub mod runtime;

@@ -1,0 +1,148 @@
+/// The names behind numeric labels, which rooms above know.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// The name of each API at the position of its key; unused keys are empty.
+    pub apis: Vec<&'static str>,
+    /// The name of each error code, from code -1 on.
+    pub errors: Vec<&'static str>,
+    /// The broker's listeners, in the order of its settings.
+    pub listeners: Vec<String>,
+}
+
+/// A label with a fixed set of values.
+pub(super) trait Label: Copy {
+    const NAME: &'static str;
+
+    /// Where the value stands in [`values`](Label::values); beyond the end = the last one.
+    fn position(self) -> usize;
+    fn values(names: &Names) -> Vec<String>;
+}
+
+/// The key of an API.
+#[derive(Debug, Clone, Copy)]
+pub struct Api(i16);
+
+impl From<i16> for Api {
+    fn from(key: i16) -> Self {
+        Api(key)
+    }
+}
+
+impl Label for Api {
+    const NAME: &'static str = "api";
+
+    fn position(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    fn values(names: &Names) -> Vec<String> {
+        names.apis.iter().map(|&name| name.to_owned()).chain(["unknown".to_owned()]).collect()
+    }
+}
+
+/// An error code.
+#[derive(Debug, Clone, Copy)]
+pub struct ErrorCode(i16);
+
+impl From<i16> for ErrorCode {
+    fn from(code: i16) -> Self {
+        ErrorCode(code)
+    }
+}
+
+impl Label for ErrorCode {
+    const NAME: &'static str = "error";
+
+    fn position(self) -> usize {
+        usize::try_from(i32::from(self.0) + 1).unwrap_or(usize::MAX)
+    }
+
+    fn values(names: &Names) -> Vec<String> {
+        names.errors.iter().map(|&name| name.to_owned()).chain(["unknown".to_owned()]).collect()
+    }
+}
+
+/// The position of a listener in the broker's settings.
+#[derive(Debug, Clone, Copy)]
+pub struct Listener(usize);
+
+impl From<usize> for Listener {
+    fn from(position: usize) -> Self {
+        Listener(position)
+    }
+}
+
+impl Label for Listener {
+    const NAME: &'static str = "listener";
+
+    fn position(self) -> usize {
+        self.0
+    }
+
+    fn values(names: &Names) -> Vec<String> {
+        let unknown = names.listeners.is_empty().then(|| "unknown".to_owned());
+        names.listeners.iter().cloned().chain(unknown).collect()
+    }
+}
+
+macro_rules! labels {
+    ($($(#[$doc:meta])* $name:ident as $label:literal { $($value:ident = $text:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($value,)*
+        }
+
+        impl Label for $name {
+            const NAME: &'static str = $label;
+
+            fn position(self) -> usize {
+                self as usize
+            }
+
+            fn values(_: &Names) -> Vec<String> {
+                vec![$($text.to_owned(),)*]
+            }
+        }
+    )*};
+}
+
+labels! {
+    /// Who holds memory.
+    MemoryOwner as "owner" {
+        RequestBuffers = "request_buffers",
+        ResponseBuffers = "response_buffers",
+        ProducerState = "producer_state",
+        FetchSessions = "fetch_sessions",
+        LogIndexes = "log_indexes",
+        Groups = "groups",
+        Metadata = "metadata",
+        CoordinationStore = "coordination_store",
+    }
+
+    /// Why a connection was refused.
+    Refused as "reason" {
+        MaxConnections = "max_connections",
+        MaxConnectionsPerIp = "max_connections_per_ip",
+        CreationRate = "creation_rate",
+    }
+
+    /// Why a connection was closed.
+    Closed as "reason" {
+        ByPeer = "peer",
+        Idle = "idle",
+        RequestTooLarge = "request_too_large",
+        InvalidRequest = "invalid_request",
+        Evicted = "evicted",
+        Error = "error",
+        Shutdown = "shutdown",
+    }
+
+    /// What waits in purgatory.
+    Waiting as "operation" {
+        Produce = "produce",
+        Fetch = "fetch",
+        DeleteRecords = "delete_records",
+        Join = "join",
+    }
+}

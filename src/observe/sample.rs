@@ -1,0 +1,98 @@
+use std::fmt::Write;
+
+use super::instrument::{Escaped, print_line};
+use super::metrics::{Metric, MetricKind, print_head};
+
+macro_rules! sampled {
+    ($($name:ident, $kind:ident, $metric:literal, [$($label:literal),*], $help:literal;)*) => {
+        /// What is looked up when `/metrics` is asked for.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Sampled {
+            $(#[doc = $help] $name,)*
+        }
+
+        pub(super) const SAMPLED: &[Metric] = &[$(Metric {
+            name: $metric,
+            kind: MetricKind::$kind,
+            labels: &[$($label),*],
+            help: $help,
+        },)*];
+    };
+}
+
+sampled! {
+    BuildInfo, Gauge, "barnabas_build_info", ["version"], "Always 1; the version is a label.";
+    ReadyReasons, Gauge, "barnabas_not_ready_reasons", [], "Reasons why /readyz refuses; 0 = ready.";
+    Partitions, Gauge, "barnabas_partitions", [], "Partitions with a replica on this broker.";
+    LeaderPartitions, Gauge, "barnabas_leader_partitions", [], "Partitions that this broker leads.";
+    UnderReplicatedPartitions, Gauge, "barnabas_under_replicated_partitions", [], "Led partitions whose ISR lacks a replica.";
+    UnderMinIsrPartitions, Gauge, "barnabas_under_min_isr_partitions", [], "Led partitions whose ISR is smaller than min.insync.replicas.";
+    OfflinePartitions, Gauge, "barnabas_offline_partitions", [], "Partitions of the cluster without a leader, told by the controller only.";
+    ActiveController, Gauge, "barnabas_active_controller", [], "1 on the broker that is the controller.";
+    LogSizeBytes, Gauge, "barnabas_log_size_bytes", ["topic", "partition"], "Size of a partition's segments on disk.";
+    LogStartOffset, Gauge, "barnabas_log_start_offset", ["topic", "partition"], "First offset of a partition.";
+    LogEndOffset, Gauge, "barnabas_log_end_offset", ["topic", "partition"], "Next offset of a partition.";
+    LogDirOnline, Gauge, "barnabas_log_dir_online", ["dir"], "1 while a log folder works.";
+    Groups, Gauge, "barnabas_groups", ["state"], "Groups that this broker coordinates.";
+    FetchSessions, Gauge, "barnabas_fetch_sessions", [], "Incremental fetch sessions.";
+    ProcessCpuSeconds, Counter, "process_cpu_seconds_total", [], "Processor time of the process, user and system.";
+    ProcessResidentBytes, Gauge, "process_resident_memory_bytes", [], "Resident memory of the process.";
+    ProcessOpenFiles, Gauge, "process_open_fds", [], "Open file descriptors of the process.";
+    ProcessStart, Gauge, "process_start_time_seconds", [], "When the process started, in seconds since 1970.";
+}
+
+/// Collects sample lines, each metric's together as Prometheus wants them.
+#[derive(Default)]
+pub struct Samples {
+    lines: Vec<String>,
+}
+
+impl Samples {
+    /// `labels` are the values of the metric's labels, in its order.
+    pub fn push(&mut self, sampled: Sampled, labels: &[&str], value: impl std::fmt::Display) {
+        let metric = &SAMPLED[sampled as usize];
+        assert_eq!(labels.len(), metric.labels.len(), "{} has these labels", metric.name);
+        let mut pairs = String::new();
+        for (name, value) in metric.labels.iter().zip(labels) {
+            write!(pairs, "{name}=\"{}\",", Escaped(value)).expect("a string takes any text");
+        }
+        self.lines.resize_with(SAMPLED.len(), String::new);
+        print_line(metric.name, &pairs, value, &mut self.lines[sampled as usize]);
+    }
+
+    pub(super) fn print(&self, out: &mut String) {
+        for (metric, lines) in SAMPLED.iter().zip(&self.lines) {
+            if !lines.is_empty() {
+                print_head(metric, out);
+                out.push_str(lines);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_one_metric_stand_together() {
+        let mut samples = Samples::default();
+        for partition in ["0", "1"] {
+            samples.push(Sampled::LogSizeBytes, &["a\"b", partition], 10);
+            samples.push(Sampled::LogEndOffset, &["a\"b", partition], 20);
+        }
+        let mut out = String::new();
+        samples.print(&mut out);
+        assert_eq!(
+            out,
+            "# HELP barnabas_log_size_bytes Size of a partition's segments on disk.\n\
+             # TYPE barnabas_log_size_bytes gauge\n\
+             barnabas_log_size_bytes{topic=\"a\\\"b\",partition=\"0\"} 10\n\
+             barnabas_log_size_bytes{topic=\"a\\\"b\",partition=\"1\"} 10\n\
+             # HELP barnabas_log_end_offset Next offset of a partition.\n\
+             # TYPE barnabas_log_end_offset gauge\n\
+             barnabas_log_end_offset{topic=\"a\\\"b\",partition=\"0\"} 20\n\
+             barnabas_log_end_offset{topic=\"a\\\"b\",partition=\"1\"} 20\n"
+        );
+    }
+}
