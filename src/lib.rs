@@ -2,6 +2,7 @@
 //!
 //! `ARCHITECTURE.md` shows how the rooms below fit together and which of them may import which.
 
+pub mod cli;
 pub mod config;
 pub mod controller;
 pub mod coordination;

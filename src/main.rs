@@ -1,3 +1,8 @@
-fn main() {
-    println!("barnabas {}", env!("CARGO_PKG_VERSION"));
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    barnabas::cli::run(std::env::args_os())
 }

@@ -284,6 +284,16 @@ impl BrokerConfig {
     }
 }
 
+impl Warning {
+    /// The setting it is about; `None` when it is about the file as a whole.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Warning::UnknownKey { name } | Warning::NotYet { name, .. } => Some(name),
+            Warning::BrokerPartOnly => None,
+        }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -11,6 +11,7 @@ mod keys;
 mod layers;
 mod listeners;
 mod properties;
+mod reference;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use keys::{BROKER, Bounds, Key, Kind, Support, TOPIC, Update, broker_key, to
 pub use layers::{Layers, Source};
 pub use listeners::{Endpoint, ListenerName, Listeners, SecurityProtocol};
 pub use properties::{Properties, parse_override, parse_properties};
+pub use reference::configs_reference;
 pub use topic::{CleanupPolicy, Compression, TimestampType, TopicConfig};
 pub use update::{Operation, Scope, alter_broker, alter_topic};
 pub use value::{Secret, Value};

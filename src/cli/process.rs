@@ -1,0 +1,54 @@
+//! The process around a broker: its threads and the signals that stop it.
+
+use std::io;
+use std::thread::available_parallelism;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The threads of a serving process.
+pub struct Runtimes {
+    /// Clients, logs, coordination.
+    pub workers: Runtime,
+    /// Metrics and the like: a burst of requests does not delay a probe, nor a scrape a request.
+    pub aside: Runtime,
+}
+
+impl Runtimes {
+    /// `None` = by the number of cores. Twice as many threads as cores keep all of them busy while some wait for
+    /// the disk; more than 16 gained nothing when measured.
+    pub fn start(worker_threads: Option<usize>) -> io::Result<Runtimes> {
+        let cores = available_parallelism().map_or(1, |cores| cores.get());
+        let worker_threads = worker_threads.unwrap_or((2 * cores).clamp(4, 16));
+        Ok(Runtimes {
+            workers: builder(worker_threads, "worker").build()?,
+            aside: builder(1, "aside").build()?,
+        })
+    }
+}
+
+fn builder(threads: usize, name: &str) -> Builder {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).thread_name(name).enable_all();
+    builder
+}
+
+/// Resolves with the name of the first SIGTERM or SIGINT.
+///
+/// From then on another one ends the process at once: whoever repeats it does not want to wait.
+pub async fn stop_signal() -> io::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    crate::runtime::task::spawn("second signal", async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::process::exit(1);
+    });
+    Ok(name)
+}
