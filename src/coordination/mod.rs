@@ -4,12 +4,16 @@
 //! sessions that expire. Everything above uses only this trait, so a broker behaves the same on the
 //! embedded store and on a ZooKeeper ensemble.
 
+#[cfg(test)]
+mod conformance;
 mod database;
 mod embedded;
 mod memory;
 mod path;
 mod store;
 mod tree;
+#[cfg(test)]
+mod tree_histories_tests;
 mod watches;
 pub mod znodes;
 
