@@ -56,7 +56,7 @@ impl<S: Source> RecordCursor<S> {
     }
 
     /// The next record, checked for its structure. Call it only as often as records are declared.
-    #[inline]
+    #[inline(always)]
     pub fn next_shape(&mut self) -> Result<RecordShape, RecordFault> {
         let length = self.read_length()?;
         let body = &self.source.chunk()[self.at..];
@@ -95,7 +95,7 @@ impl<S: Source> RecordCursor<S> {
         Ok(false)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_length(&mut self) -> Result<usize, RecordFault> {
         let mut fast = SliceReader { rest: &self.source.chunk()[self.at..] };
         let before = fast.rest.len();
