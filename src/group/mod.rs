@@ -11,6 +11,8 @@ mod offsets;
 mod options;
 mod records;
 mod requests;
+#[cfg(test)]
+mod script_tests;
 mod service;
 #[cfg(test)]
 mod service_tests;

@@ -187,7 +187,7 @@ impl GroupService {
         }
     }
 
-    /// The groups of all partitions that this broker leads.
+    /// The groups of all partitions that this broker leads, in the order of their names.
     pub async fn list(&self, filter: &ListGroups) -> GroupListing {
         if self.runtime.is_stopped() {
             let error = Some(GroupError::CoordinatorNotAvailable);
@@ -198,10 +198,9 @@ impl GroupService {
             GroupReply::List(groups) => groups,
             other => mismatch(&other),
         });
-        GroupListing {
-            groups: listed.filter(|group| filter.matches(group)).collect(),
-            error: is_any_loading.then_some(GroupError::CoordinatorLoadInProgress),
-        }
+        let mut groups: Vec<ListedGroup> = listed.filter(|group| filter.matches(group)).collect();
+        groups.sort_unstable_by(|one, other| one.group_id.cmp(&other.group_id));
+        GroupListing { groups, error: is_any_loading.then_some(GroupError::CoordinatorLoadInProgress) }
     }
 
     /// Removes empty groups with their offsets. One result for each group, in the order given.

@@ -353,7 +353,9 @@ impl GroupShard {
         out: &mut Outcome<Self>,
         mut act: impl FnMut(&mut Group, &mut Step<'_>),
     ) {
-        let group_ids: Vec<GroupId> = self.groups.keys().cloned().collect();
+        let mut group_ids: Vec<GroupId> = self.groups.keys().cloned().collect();
+        // So that a history repeats byte for byte.
+        group_ids.sort_unstable();
         for group_id in group_ids {
             self.with_group(&group_id, now, out, &mut act);
         }
@@ -537,7 +539,9 @@ fn remove_group(
     step.out.write(last, PendingWrite::GroupRemoval { group_id: group.id.clone(), answer });
 }
 
-fn tombstones(group: &Group, partitions: Vec<TopicPartition>) -> Vec<GroupRecord> {
+/// In the order of the partitions, so that a history repeats byte for byte.
+fn tombstones(group: &Group, mut partitions: Vec<TopicPartition>) -> Vec<GroupRecord> {
+    partitions.sort_unstable();
     let tombstone =
         |topic_partition| GroupRecord::Offset { group_id: group.id.clone(), topic_partition, value: None };
     partitions.into_iter().map(tombstone).collect()

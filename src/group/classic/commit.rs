@@ -60,7 +60,10 @@ impl Group {
     }
 
     fn committed_partitions(&self) -> Vec<TopicPartition> {
-        self.offsets.all_committed().map(|(partition, _)| partition.clone()).collect()
+        let mut partitions: Vec<_> =
+            self.offsets.all_committed().map(|(partition, _)| partition.clone()).collect();
+        partitions.sort_unstable();
+        partitions
     }
 
     fn fetch_offset(&self, topic_partition: TopicPartition, require_stable: bool) -> FetchedOffset {
