@@ -5,6 +5,8 @@
 
 mod classic;
 mod error;
+#[cfg(test)]
+mod history_tests;
 mod ids;
 mod members;
 mod offsets;

@@ -137,10 +137,13 @@ impl GroupOffsets {
             .collect()
     }
 
-    /// Every partition that a removal of the group must write a tombstone for.
+    /// Every partition that a removal of the group must write a tombstone for, those of open transactions
+    /// included: their end must not bring the offset back.
     pub fn all_partitions(&self) -> Vec<TopicPartition> {
-        let in_flight = self.in_flight.keys().filter(|key| !self.committed.contains_key(*key));
-        self.committed.keys().chain(in_flight).cloned().collect()
+        let transactions = self.transactions.values().flat_map(HashMap::keys);
+        let in_flight = self.transactions_in_flight.values().flat_map(HashMap::keys);
+        let all = self.committed.keys().chain(self.in_flight.keys()).chain(transactions).chain(in_flight);
+        all.cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
     /// Whether an offset of this partition is stored or on its way.

@@ -1,6 +1,8 @@
 use super::super::stored::StoredOffset;
-use super::super::{FetchOffsets, FetchedOffset, GenerationId, GroupError, GroupState, InstanceId, MemberId};
-use super::{Group, GroupOptions};
+use super::super::{
+    FetchOffsets, FetchedOffset, GenerationId, GroupError, GroupOptions, GroupState, InstanceId, MemberId,
+};
+use super::group::Group;
 use crate::coordinator::Now;
 use crate::model::{LeaderEpoch, Offset, Timestamp, TopicPartition};
 

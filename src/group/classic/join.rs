@@ -4,7 +4,7 @@ use super::super::stored::GroupRecord;
 use super::super::{
     GroupError, GroupState, InstanceId, JoinGroup, Joined, JoinedMember, MemberId, ProtocolName,
 };
-use super::{Group, JoinWait, Step, refuse_join};
+use super::group::{Group, JoinWait, Step, refuse_join};
 use crate::coordinator::{ReplyToken, WriteError};
 
 /// How long a new member may wait for the end of its first rebalance. Its session cannot count yet: it does not

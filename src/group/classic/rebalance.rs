@@ -3,7 +3,7 @@ use bytes::Bytes;
 use super::super::shard::{GroupEvent, GroupReply, PendingWrite};
 use super::super::stored::GroupRecord;
 use super::super::{GroupError, GroupState, MemberId};
-use super::{Group, JoinWait, Step};
+use super::group::{Group, JoinWait, Step};
 
 /// The shortest wait after a rebalance that nobody joined: a client may set its rebalance timeout to zero.
 const RETRY_WAIT_MS_MIN: i64 = 100;

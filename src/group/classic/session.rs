@@ -1,6 +1,6 @@
 use super::super::shard::GroupReply;
 use super::super::{GroupError, GroupState, Heartbeat, LeaveGroup, LeavingMember, MemberId};
-use super::{Group, JoinWait, Step};
+use super::group::{Group, JoinWait, Step};
 use crate::coordinator::{Now, ReplyToken};
 
 impl Group {

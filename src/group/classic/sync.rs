@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::shard::{GroupReply, PendingWrite};
 use super::super::stored::GroupRecord;
 use super::super::{GenerationId, GroupError, GroupState, MemberId, SyncGroup, Synced};
-use super::{Group, Step};
+use super::group::{Group, Step};
 use crate::coordinator::{ReplyToken, WriteError};
 
 impl Group {
