@@ -2,6 +2,8 @@
 //!
 //! `ARCHITECTURE.md` shows how the rooms below fit together and which of them may import which.
 
+pub mod api;
+pub mod broker;
 pub mod cli;
 pub mod config;
 pub mod controller;
@@ -11,9 +13,11 @@ pub mod group;
 pub mod log;
 pub mod metadata;
 pub mod model;
+pub mod network;
 pub mod observe;
 pub mod purgatory;
 pub mod records;
+pub mod replica;
 pub mod runtime;
 pub mod security;
 

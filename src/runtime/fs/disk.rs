@@ -75,6 +75,10 @@ impl FileSystem for DiskFileSystem {
         std::fs::File::open(dir)?.sync_all()
     }
 
+    fn sync_volume(&self, path: &Path) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(path)?)?)
+    }
+
     fn space(&self, path: &Path) -> io::Result<Space> {
         let volume = rustix::fs::statvfs(path)?;
         Ok(Space {

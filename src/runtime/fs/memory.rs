@@ -421,6 +421,18 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
+    fn sync_volume(&self, _path: &Path) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.step(Operation::Sync)?;
+        for inode in disk.inodes.values_mut() {
+            match inode {
+                Inode::Directory(directory) => directory.durable = directory.names.clone(),
+                Inode::File(file) => file.durable = file.contents.clone(),
+            }
+        }
+        Ok(())
+    }
+
     fn space(&self, _path: &Path) -> io::Result<Space> {
         let disk = self.disk.lock();
         let usable_bytes = disk.capacity_bytes.saturating_sub(disk.used_bytes());

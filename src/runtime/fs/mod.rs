@@ -42,6 +42,9 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
     /// Makes the names in this directory durable, not the contents of the files.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
+    /// Makes everything durable that was written to the volume of `path`: cheaper than many single syncs.
+    fn sync_volume(&self, path: &Path) -> io::Result<()>;
+
     fn space(&self, path: &Path) -> io::Result<Space>;
 
     /// Takes the advisory lock of a file, creating it; held until the guard is dropped. `None` if somebody

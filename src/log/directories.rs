@@ -1,0 +1,125 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tracing::{error, info};
+
+use crate::runtime::fs::{Durability, FileLock, FileSystem};
+
+use super::checkpoint::MetaProperties;
+use super::directory::LogDirectory;
+use super::error::{LogError, NoDirectorySnafu, UnusableDirectorySnafu};
+use super::open_files::OpenFiles;
+
+/// The folders of `log.dirs`, locked for this process, before their logs are loaded.
+///
+/// Nothing in them is changed but for creating what is missing and the lock files.
+#[derive(Debug)]
+pub struct LogDirectories {
+    pub(super) directories: Vec<Arc<LogDirectory>>,
+    pub(super) locks: Vec<Box<dyn FileLock>>,
+}
+
+const LOCK_FILE: &str = ".lock";
+const META_PROPERTIES: &str = "meta.properties";
+
+impl LogDirectories {
+    /// Creates missing folders and locks them all. A folder that cannot be used is offline from the start.
+    ///
+    /// `open_files_max` bounds how many segment files are kept open at once.
+    ///
+    /// Errors: [`LogError::UnusableDirectory`] if a folder is named twice or another process holds it,
+    /// [`LogError::NoDirectory`] if none can be used.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        paths: &[PathBuf],
+        open_files_max: usize,
+    ) -> Result<LogDirectories, LogError> {
+        let open_files = Arc::new(OpenFiles::new(open_files_max));
+        let mut opened = LogDirectories { directories: Vec::new(), locks: Vec::new() };
+        for path in paths {
+            if opened.directories.iter().any(|directory| directory.path() == path) {
+                return unusable(path, "the folder is named twice in log.dirs");
+            }
+            let directory = LogDirectory::new(path.clone(), fs.clone(), open_files.clone());
+            match lock(&*fs, path) {
+                Ok(Some(lock)) => opened.locks.push(lock),
+                Ok(None) => {
+                    return unusable(path, "another process uses the folder: its .lock file is taken");
+                }
+                Err(source) => {
+                    error!(directory = %path.display(), %source, "a log directory cannot be used");
+                    directory.take_offline();
+                }
+            }
+            opened.directories.push(Arc::new(directory));
+        }
+        if opened.online().next().is_none() {
+            return NoDirectorySnafu.fail();
+        }
+        Ok(opened)
+    }
+
+    fn online(&self) -> impl Iterator<Item = &Arc<LogDirectory>> {
+        self.directories.iter().filter(|directory| !directory.is_offline())
+    }
+
+    /// What `meta.properties` says in each folder that is online; `None` where there is no such file.
+    ///
+    /// Errors: [`LogError::UnusableDirectory`] for a file that cannot be understood.
+    pub fn read_meta_properties(&self) -> Result<Vec<(PathBuf, Option<MetaProperties>)>, LogError> {
+        let mut all = Vec::new();
+        for directory in self.online() {
+            let path = directory.path().join(META_PROPERTIES);
+            let properties = match directory.fs.read(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                outcome => match MetaProperties::parse(&directory.check(outcome, "reading", &path)?) {
+                    Ok(properties) => Some(properties),
+                    Err(error) => return unusable(&path, &error.to_string()),
+                },
+            };
+            all.push((directory.path().to_owned(), properties));
+        }
+        Ok(all)
+    }
+
+    /// Whether each folder that is online is still without logs, so that missing `meta.properties` are no sign
+    /// of a mix-up.
+    pub fn are_empty(&self) -> Result<bool, LogError> {
+        for directory in self.online() {
+            let entries =
+                directory.check(directory.fs.list(directory.path()), "listing", directory.path())?;
+            if entries.iter().any(|entry| entry.is_directory) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes `meta.properties` to each folder that is online.
+    pub fn write_meta_properties(&self, properties: &MetaProperties) -> Result<(), LogError> {
+        let text = properties.format();
+        for directory in self.online() {
+            let path = directory.path().join(META_PROPERTIES);
+            let written = directory.fs.replace(&path, text.as_bytes(), Durability::Synced);
+            directory.check(written, "writing", &path)?;
+        }
+        Ok(())
+    }
+}
+
+fn lock(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+    if !fs.exists(path)? {
+        info!(directory = %path.display(), "creating a log directory");
+        fs.create_dir_all(path)?;
+        if let Some(parent) = path.parent().filter(|parent| parent.file_name().is_some() || parent.has_root())
+        {
+            fs.sync_dir(parent)?;
+        }
+    }
+    fs.lock(&path.join(LOCK_FILE))
+}
+
+fn unusable<T>(path: &Path, message: &str) -> Result<T, LogError> {
+    UnusableDirectorySnafu { path, message }.fail()
+}

@@ -1,0 +1,324 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use snafu::ensure;
+use tracing::warn;
+
+use crate::model::{Offset, Timestamp, TopicPartition};
+use crate::runtime::fs::{Durability, File, FileSystem, OpenMode, is_disk_full};
+
+use super::checkpoint;
+use super::error::{DirectoryOfflineSnafu, DiskFullSnafu, LogError};
+use super::names::FileKind;
+use super::open_files::{LazyFile, OpenFiles};
+
+/// One of `log.dirs`: where it is, and whether it still works.
+///
+/// The first read, write or sync that fails takes it offline for good. A sync is never tried again: the
+/// kernel may have dropped the pages that it could not write. A full disk is refused room, not a failure.
+pub struct LogDirectory {
+    path: PathBuf,
+    pub(super) fs: Arc<dyn FileSystem>,
+    pub(super) open_files: Arc<OpenFiles>,
+    is_offline: AtomicBool,
+    /// Files and directories that wait for their removal.
+    doomed: Mutex<Vec<Doomed>>,
+    recovery_points: Checkpoint,
+    high_watermarks: Checkpoint,
+    log_starts: Checkpoint,
+}
+
+/// What a checkpoint file says; `None` before it was read or written.
+type Checkpoint = Mutex<Option<BTreeMap<TopicPartition, Offset>>>;
+
+/// The checkpoints of a log directory: an offset for each log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WhichCheckpoint {
+    RecoveryPoint,
+    HighWatermark,
+    LogStart,
+}
+
+impl WhichCheckpoint {
+    const ALL: [WhichCheckpoint; 3] =
+        [WhichCheckpoint::RecoveryPoint, WhichCheckpoint::HighWatermark, WhichCheckpoint::LogStart];
+
+    fn file_name(self) -> &'static str {
+        match self {
+            WhichCheckpoint::RecoveryPoint => "recovery-point-offset-checkpoint",
+            WhichCheckpoint::HighWatermark => "replication-offset-checkpoint",
+            WhichCheckpoint::LogStart => "log-start-offset-checkpoint",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Doomed {
+    path: PathBuf,
+    due: Timestamp,
+}
+
+impl LogDirectory {
+    pub(super) fn new(path: PathBuf, fs: Arc<dyn FileSystem>, open_files: Arc<OpenFiles>) -> Self {
+        LogDirectory {
+            path,
+            fs,
+            open_files,
+            is_offline: AtomicBool::new(false),
+            doomed: Mutex::default(),
+            recovery_points: Mutex::default(),
+            high_watermarks: Mutex::default(),
+            log_starts: Mutex::default(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn is_offline(&self) -> bool {
+        self.is_offline.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take_offline(&self) {
+        self.is_offline.store(true, Ordering::Release);
+    }
+
+    pub(super) fn ensure_online(&self) -> Result<(), LogError> {
+        ensure!(!self.is_offline(), DirectoryOfflineSnafu { path: &self.path });
+        Ok(())
+    }
+
+    /// Turns the outcome of an operation on `path` into this room's; a failure takes the directory offline.
+    pub(super) fn check<T>(
+        &self,
+        outcome: io::Result<T>,
+        doing: &'static str,
+        path: &Path,
+    ) -> Result<T, LogError> {
+        match outcome {
+            Ok(value) => Ok(value),
+            Err(source) if is_disk_full(&source) => DiskFullSnafu { doing, path }.fail(),
+            Err(source) => {
+                self.take_offline();
+                Err(LogError::Storage { doing, path: path.to_owned(), source })
+            }
+        }
+    }
+}
+
+impl LogDirectory {
+    /// Gives a file, if it is there, the suffix `.deleted`, and removes it from `due` on.
+    pub(super) fn delete_later(&self, path: &Path, due: Timestamp) -> io::Result<()> {
+        let mut doomed = path.as_os_str().to_owned();
+        doomed.push(".deleted");
+        let doomed = PathBuf::from(doomed);
+        match self.fs.rename(path, &doomed) {
+            Ok(()) => self.remove_later(doomed, due),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Removes a file or a directory with all that is in it from `due` on.
+    pub(super) fn remove_later(&self, path: PathBuf, due: Timestamp) {
+        self.doomed.lock().push(Doomed { path, due });
+    }
+
+    /// Removes what is due; answers how much that was.
+    pub(super) fn remove_due(&self, now: Timestamp) -> Result<usize, LogError> {
+        self.ensure_online()?;
+        let due: Vec<Doomed> = self.doomed.lock().extract_if(.., |doomed| doomed.due <= now).collect();
+        for doomed in &due {
+            let removed = match self.fs.metadata(&doomed.path) {
+                Ok(found) if found.is_directory => self.fs.remove_dir_all(&doomed.path),
+                Ok(_) => self.fs.remove_file(&doomed.path),
+                // It went with its directory.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+            };
+            self.check(removed, "removing", &doomed.path)?;
+        }
+        Ok(due.len())
+    }
+
+    pub(super) fn sync(&self) -> Result<(), LogError> {
+        self.check(self.fs.sync_dir(&self.path), "syncing", &self.path)
+    }
+
+    pub(super) fn checkpoint(&self, which: WhichCheckpoint) -> &Checkpoint {
+        match which {
+            WhichCheckpoint::RecoveryPoint => &self.recovery_points,
+            WhichCheckpoint::HighWatermark => &self.high_watermarks,
+            WhichCheckpoint::LogStart => &self.log_starts,
+        }
+    }
+
+    /// The offsets of a checkpoint; none if there is no such file. A damaged one is ignored with a warning:
+    /// all that is lost is time.
+    pub(super) fn read_checkpoint(
+        &self,
+        which: WhichCheckpoint,
+    ) -> Result<BTreeMap<TopicPartition, Offset>, LogError> {
+        let path = self.path.join(which.file_name());
+        let bytes = match self.fs.read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            outcome => self.check(outcome, "reading", &path)?,
+        };
+        let offsets = checkpoint::parse_offsets(&String::from_utf8_lossy(&bytes)).unwrap_or_else(|error| {
+            warn!(file = %path.display(), %error, "ignoring a checkpoint that is damaged");
+            Vec::new()
+        });
+        let offsets: BTreeMap<_, _> = offsets.into_iter().collect();
+        *self.checkpoint(which).lock() = Some(offsets.clone());
+        Ok(offsets)
+    }
+
+    /// Writes the offsets of all logs, if they changed, durably.
+    pub(super) fn write_checkpoint(
+        &self,
+        which: WhichCheckpoint,
+        offsets: BTreeMap<TopicPartition, Offset>,
+    ) -> Result<(), LogError> {
+        let mut known = self.checkpoint(which).lock();
+        if known.as_ref() == Some(&offsets) {
+            return Ok(());
+        }
+        self.write_offsets(which, &offsets)?;
+        *known = Some(offsets);
+        Ok(())
+    }
+
+    fn write_offsets(
+        &self,
+        which: WhichCheckpoint,
+        offsets: &BTreeMap<TopicPartition, Offset>,
+    ) -> Result<(), LogError> {
+        let text = checkpoint::format_offsets(offsets.iter().map(|(partition, offset)| (partition, *offset)));
+        let path = self.path.join(which.file_name());
+        self.check(self.fs.replace(&path, text.as_bytes(), Durability::Synced), "writing", &path)
+    }
+
+    /// Sees to it that after a crash nothing of a log from `offset` on is taken for durable.
+    pub(super) fn lower_recovery_point(
+        &self,
+        topic_partition: &TopicPartition,
+        offset: Offset,
+    ) -> Result<(), LogError> {
+        let mut known = self.recovery_points.lock();
+        let Some(offsets) = known.as_mut() else { return Ok(()) };
+        match offsets.get_mut(topic_partition) {
+            Some(recovery_point) if *recovery_point > offset => *recovery_point = offset,
+            _ => return Ok(()),
+        }
+        self.write_offsets(WhichCheckpoint::RecoveryPoint, offsets)
+    }
+
+    /// Takes logs that are deleted out of all checkpoints, lest a later log of the same name is taken for them.
+    pub(super) fn forget(&self, deleted: &[TopicPartition]) -> Result<(), LogError> {
+        for which in WhichCheckpoint::ALL {
+            let mut known = self.checkpoint(which).lock();
+            let Some(offsets) = known.as_mut() else { continue };
+            let before = offsets.len();
+            deleted.iter().for_each(|topic_partition| {
+                offsets.remove(topic_partition);
+            });
+            if offsets.len() < before {
+                self.write_offsets(which, offsets)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LogDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogDirectory").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Where the files of one log are. The directory may be renamed while the log is in use.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) directory: Arc<LogDirectory>,
+    path: RwLock<Box<Path>>,
+}
+
+impl Place {
+    pub(super) fn new(directory: Arc<LogDirectory>, name: &str) -> Self {
+        let path = directory.path.join(name).into_boxed_path();
+        Place { directory, path: RwLock::new(path) }
+    }
+
+    pub(super) fn fs(&self) -> &dyn FileSystem {
+        &*self.directory.fs
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.path.read().to_path_buf()
+    }
+
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.path.read().join(name)
+    }
+
+    /// Gives the directory a new name, durable once the log directory is synced; answers its new path.
+    pub(super) fn rename(&self, name: &str) -> Result<PathBuf, LogError> {
+        let to = self.directory.path.join(name);
+        let mut path = self.path.write();
+        self.check(self.fs().rename(&path, &to), "renaming", &path)?;
+        *path = to.clone().into_boxed_path();
+        Ok(to)
+    }
+
+    pub(super) fn check<T>(
+        &self,
+        outcome: io::Result<T>,
+        doing: &'static str,
+        path: &Path,
+    ) -> Result<T, LogError> {
+        self.directory.check(outcome, doing, path)
+    }
+
+    /// Opens a file that stays open as long as it is in use.
+    pub(super) fn open_lazy(
+        &self,
+        lazy: &LazyFile,
+        offset: Offset,
+        kind: FileKind,
+        mode: OpenMode,
+    ) -> io::Result<Arc<dyn File>> {
+        let path = || self.join(&kind.name(offset)).into_boxed_path();
+        lazy.open(&self.directory.open_files, self.fs(), mode, path)
+    }
+
+    pub(super) fn replace(
+        &self,
+        name: &str,
+        contents: &[u8],
+        durability: Durability,
+    ) -> Result<(), LogError> {
+        let path = self.join(name);
+        self.check(self.fs().replace(&path, contents, durability), "writing", &path)
+    }
+
+    /// A small file as a whole; `None` if there is none.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, LogError> {
+        let path = self.join(name);
+        match self.fs().read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            outcome => self.check(outcome.map(Some), "reading", &path),
+        }
+    }
+
+    pub(super) fn sync(&self) -> Result<(), LogError> {
+        let path = self.path();
+        self.check(self.fs().sync_dir(&path), "syncing", &path)
+    }
+}

@@ -1,0 +1,189 @@
+//! Finding and loading the logs of all directories, several at a time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use crate::model::{Offset, Timestamp, TopicPartition};
+use crate::runtime::Random;
+
+use super::directory::{LogDirectory, Place, WhichCheckpoint};
+use super::error::{LogError, StoppedSnafu, UnusableDirectorySnafu};
+use super::load::{LoadOptions, load};
+use super::manager::{CLEAN_SHUTDOWN, LoadAllOptions};
+use super::names::{DirectoryKind, classify_directory};
+use super::partition_log::Log;
+
+/// A directory that holds a log, and what the checkpoints say of it.
+pub(super) struct FoundLog {
+    directory: Arc<LogDirectory>,
+    topic_partition: TopicPartition,
+    is_clean: bool,
+    recovery_point: Offset,
+    log_start_offset: Offset,
+    high_watermark: Offset,
+}
+
+/// Looks for logs in a directory of `log.dirs`, and takes its mark of a clean shutdown away: from now on it
+/// is not closed.
+pub(super) fn find_logs(directory: &Arc<LogDirectory>, now: Timestamp) -> Result<Vec<FoundLog>, LogError> {
+    let recovery_points = directory.read_checkpoint(WhichCheckpoint::RecoveryPoint)?;
+    let log_starts = directory.read_checkpoint(WhichCheckpoint::LogStart)?;
+    let high_watermarks = directory.read_checkpoint(WhichCheckpoint::HighWatermark)?;
+    let topic_partitions = list_partitions(directory, now)?;
+    let is_clean = take_clean_mark(directory)?;
+    let offset = |offsets: &BTreeMap<TopicPartition, Offset>, topic_partition: &TopicPartition| {
+        offsets.get(topic_partition).copied().unwrap_or(Offset::ZERO)
+    };
+    let found = topic_partitions.into_iter().map(|topic_partition| FoundLog {
+        directory: directory.clone(),
+        is_clean,
+        recovery_point: offset(&recovery_points, &topic_partition),
+        log_start_offset: offset(&log_starts, &topic_partition),
+        high_watermark: offset(&high_watermarks, &topic_partition),
+        topic_partition,
+    });
+    Ok(found.collect())
+}
+
+fn list_partitions(directory: &LogDirectory, now: Timestamp) -> Result<Vec<TopicPartition>, LogError> {
+    let entries = directory.check(directory.fs.list(directory.path()), "listing", directory.path())?;
+    let mut topic_partitions = Vec::new();
+    for entry in entries.into_iter().filter(|entry| entry.is_directory) {
+        let path = directory.path().join(&entry.name);
+        match classify_directory(&entry.name) {
+            DirectoryKind::Partition(topic_partition) => topic_partitions.push(topic_partition),
+            DirectoryKind::Deleted => directory.remove_later(path, now),
+            DirectoryKind::Future(_) => {
+                warn!(directory = %path.display(), "leaving a log alone that was being moved between directories");
+            }
+            DirectoryKind::Ignored => {}
+            DirectoryKind::Foreign => {
+                let message = "the folder is not named topic-partition: it does not belong into log.dirs";
+                return UnusableDirectorySnafu { path, message }.fail();
+            }
+        }
+    }
+    Ok(topic_partitions)
+}
+
+fn take_clean_mark(directory: &LogDirectory) -> Result<bool, LogError> {
+    let path = directory.path().join(CLEAN_SHUTDOWN);
+    match directory.fs.remove_file(&path) {
+        Ok(()) => directory.sync().map(|()| true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => directory.check(Err(error), "removing", &path),
+    }
+}
+
+/// Loads the logs that were found.
+pub(super) struct Loader<'a> {
+    pub(super) options: &'a LoadAllOptions<'a>,
+    pub(super) random: &'a Random,
+    pub(super) directories: &'a [Arc<LogDirectory>],
+}
+
+/// How often a long recovery tells how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Loader<'_> {
+    pub(super) fn load(&self, found: Vec<FoundLog>) -> Result<HashMap<TopicPartition, Arc<Log>>, LogError> {
+        self.refuse_twins(&found)?;
+        let next = AtomicUsize::new(0);
+        let online = self.directories.iter().filter(|directory| !directory.is_offline()).count();
+        let threads =
+            (online * self.options.threads_per_directory.max(1)).max(available_threads()).min(found.len());
+        std::thread::scope(|scope| {
+            let (sender, results) = mpsc::channel();
+            for _ in 0..threads {
+                let sender = sender.clone();
+                let (next, found) = (&next, &found);
+                scope.spawn(move || {
+                    while let Some(found) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if sender.send(self.load_one(found)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            self.collect(&results, found.len())
+        })
+    }
+
+    fn refuse_twins(&self, found: &[FoundLog]) -> Result<(), LogError> {
+        let mut seen = HashMap::new();
+        for log in found {
+            if let Some(other) = seen.insert(&log.topic_partition, log.directory.path()) {
+                let message = format!("the partition is also in {}", other.display());
+                let path = log.directory.path().join(log.topic_partition.to_string());
+                return UnusableDirectorySnafu { path, message }.fail();
+            }
+        }
+        Ok(())
+    }
+
+    fn collect(
+        &self,
+        results: &mpsc::Receiver<Result<Arc<Log>, LogError>>,
+        total: usize,
+    ) -> Result<HashMap<TopicPartition, Arc<Log>>, LogError> {
+        let mut logs = HashMap::with_capacity(total);
+        let mut failed = 0;
+        loop {
+            match results.recv_timeout(PROGRESS_INTERVAL) {
+                Ok(Ok(log)) => {
+                    logs.insert(log.topic_partition().clone(), log);
+                }
+                Ok(Err(LogError::Stopped)) => return StoppedSnafu.fail(),
+                Ok(Err(LogError::DirectoryOffline { .. })) => failed += 1,
+                Ok(Err(error)) => {
+                    error!(%error, "a log cannot be loaded");
+                    failed += 1;
+                }
+                Err(RecvTimeoutError::Timeout) => info!(loaded = logs.len(), failed, total, "loading logs"),
+                Err(RecvTimeoutError::Disconnected) => return Ok(logs),
+            }
+        }
+    }
+
+    fn load_one(&self, found: &FoundLog) -> Result<Arc<Log>, LogError> {
+        if self.options.stop.load(Ordering::Relaxed) {
+            return StoppedSnafu.fail();
+        }
+        found.directory.ensure_online()?;
+        let config = (self.options.config_of)(&found.topic_partition.topic);
+        let place = Place::new(found.directory.clone(), &found.topic_partition.to_string());
+        let loaded = load(
+            &place,
+            &LoadOptions {
+                is_clean: found.is_clean,
+                recovery_point: found.recovery_point,
+                log_start_offset: found.log_start_offset,
+                index_interval_bytes: config.index_interval_bytes,
+                file_delete_delay_ms: config.file_delete_delay_ms,
+                producer_expiration_ms: self.options.producer_expiration_ms,
+                now: self.options.now,
+                stop: self.options.stop,
+            },
+        );
+        let loaded = loaded.inspect_err(|error| {
+            // A log that cannot be understood must not be taken for one that is not there.
+            if !matches!(error, LogError::Stopped) {
+                found.directory.take_offline();
+            }
+        })?;
+        let topic_partition = found.topic_partition.clone();
+        let log = Log::new(topic_partition, place, config, loaded, self.random.clone(), self.options.now);
+        log.advance_high_watermark(found.high_watermark);
+        Ok(Arc::new(log))
+    }
+}
+
+fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

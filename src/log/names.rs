@@ -1,0 +1,169 @@
+//! The names of files in a partition's directory, and of partition directories in a log directory.
+
+use crate::model::{Offset, PartitionIndex, TopicName, TopicPartition};
+
+/// A kind of file that belongs to one offset of a log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum FileKind {
+    Records,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+    ProducerSnapshot,
+}
+
+impl FileKind {
+    /// The files that make up a segment; a producer snapshot belongs to an offset, not to a segment.
+    pub(super) const OF_SEGMENT: [FileKind; 4] =
+        [FileKind::Records, FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TransactionIndex];
+
+    fn extension(self) -> &'static str {
+        match self {
+            FileKind::Records => "log",
+            FileKind::OffsetIndex => "index",
+            FileKind::TimeIndex => "timeindex",
+            FileKind::TransactionIndex => "txnindex",
+            FileKind::ProducerSnapshot => "snapshot",
+        }
+    }
+
+    fn of_extension(extension: &str) -> Option<FileKind> {
+        let all = FileKind::OF_SEGMENT.into_iter().chain([FileKind::ProducerSnapshot]);
+        all.into_iter().find(|kind| kind.extension() == extension)
+    }
+
+    pub(super) fn name(self, offset: Offset) -> String {
+        format!("{:020}.{}", offset.0, self.extension())
+    }
+}
+
+/// What is behind the name of a segment file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Live,
+    /// Waits for its removal.
+    Deleted,
+    /// The output of a compaction that did not finish.
+    Cleaned,
+    /// The output of a compaction that only has to be put in place.
+    Swap,
+}
+
+/// A parsed file name, or `None` for one that is not of this form (`partition.metadata`, …).
+pub(super) fn parse_file_name(name: &str) -> Option<(Offset, FileKind, Stage)> {
+    let (name, stage) = match name.rsplit_once('.')? {
+        (rest, "deleted") => (rest, Stage::Deleted),
+        (rest, "cleaned") => (rest, Stage::Cleaned),
+        (rest, "swap") => (rest, Stage::Swap),
+        _ => (name, Stage::Live),
+    };
+    let (digits, extension) = name.split_once('.')?;
+    let is_offset = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let offset = digits.parse().ok().filter(|_| is_offset)?;
+    Some((Offset(offset), FileKind::of_extension(extension)?, stage))
+}
+
+/// What a directory inside a log directory is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum DirectoryKind {
+    Partition(TopicPartition),
+    /// The target of a move between log directories.
+    Future(TopicPartition),
+    /// Renamed for deletion; only the removal is left.
+    Deleted,
+    /// Parked by an operator or by Kafka: left alone.
+    Ignored,
+    Foreign,
+}
+
+/// The longest name that file systems take.
+const NAME_LENGTH_MAX: usize = 255;
+
+/// Tells what a directory is by its name.
+pub(super) fn classify_directory(name: &str) -> DirectoryKind {
+    if name == "remote-log-index-cache" || name == "__cluster_metadata-0" {
+        return DirectoryKind::Ignored;
+    }
+    if let Some(topic_partition) = parse_partition(name) {
+        return DirectoryKind::Partition(topic_partition);
+    }
+    let Some((unique, suffix)) = name.rsplit_once('-') else { return DirectoryKind::Foreign };
+    let Some((partition, id)) = unique.rsplit_once('.') else { return DirectoryKind::Foreign };
+    if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return DirectoryKind::Foreign;
+    }
+    match (suffix, parse_partition(partition)) {
+        ("delete", Some(_)) => DirectoryKind::Deleted,
+        ("stray", Some(_)) => DirectoryKind::Ignored,
+        ("future", Some(topic_partition)) => DirectoryKind::Future(topic_partition),
+        _ => DirectoryKind::Foreign,
+    }
+}
+
+fn parse_partition(name: &str) -> Option<TopicPartition> {
+    let (topic, partition) = name.rsplit_once('-')?;
+    let is_number = !partition.is_empty() && partition.bytes().all(|byte| byte.is_ascii_digit());
+    let partition = partition.parse().ok().filter(|_| is_number)?;
+    Some(TopicPartition::new(TopicName::new(topic).ok()?, PartitionIndex(partition)))
+}
+
+/// The name that a partition's directory has until it is removed. `unique` keeps apart deletions of equally
+/// named partitions; the topic is cut so that the file system takes the name.
+pub(super) fn deleted_directory_name(topic_partition: &TopicPartition, unique: [u8; 16]) -> String {
+    let tail = format!("-{}.{:032x}-delete", topic_partition.partition, u128::from_be_bytes(unique));
+    let topic: String = topic_partition.topic.chars().take(NAME_LENGTH_MAX - tail.len()).collect();
+    topic + &tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segment_file_names_are_kafkas() {
+        assert_eq!(FileKind::Records.name(Offset(42)), "00000000000000000042.log");
+        for (name, kind, stage) in [
+            ("00000000000000000042.log", FileKind::Records, Stage::Live),
+            ("00000000000000000042.timeindex.deleted", FileKind::TimeIndex, Stage::Deleted),
+            ("00000000000000000042.index.cleaned", FileKind::OffsetIndex, Stage::Cleaned),
+            ("00000000000000000042.txnindex.swap", FileKind::TransactionIndex, Stage::Swap),
+            ("00000000000000000042.snapshot", FileKind::ProducerSnapshot, Stage::Live),
+        ] {
+            assert_eq!(parse_file_name(name), Some((Offset(42), kind, stage)), "{name}");
+        }
+        for name in ["partition.metadata", "leader-epoch-checkpoint", "x.log", "1.log.bak", "-1.log", ".log"]
+        {
+            assert_eq!(parse_file_name(name), None, "{name}");
+        }
+    }
+
+    #[track_caller]
+    fn check(name: &str, kind: DirectoryKind) {
+        assert_eq!(classify_directory(name), kind);
+    }
+
+    fn partition(topic: &str, partition: i32) -> TopicPartition {
+        TopicPartition::new(TopicName::new(topic).unwrap(), PartitionIndex(partition))
+    }
+
+    #[test]
+    fn directories_are_told_apart_by_name() {
+        let id = "0123456789abcdef0123456789abcdef";
+        check("a-b.c-12", DirectoryKind::Partition(partition("a-b.c", 12)));
+        check("t-delete-0", DirectoryKind::Partition(partition("t-delete", 0)));
+        check(&format!("t-0.{id}-delete"), DirectoryKind::Deleted);
+        check(&format!("t-0.{id}-future"), DirectoryKind::Future(partition("t", 0)));
+        check(&format!("t-0.{id}-stray"), DirectoryKind::Ignored);
+        check("__cluster_metadata-0", DirectoryKind::Ignored);
+        for foreign in ["lost+found", "t", "t-", "t-x", "t-+1", "t-99999999999", "t-0.12-delete", "-1"] {
+            check(foreign, DirectoryKind::Foreign);
+        }
+    }
+
+    #[test]
+    fn deleted_names_fit_the_file_system() {
+        let name = deleted_directory_name(&partition(&"x".repeat(249), 7), [0xab; 16]);
+        assert_eq!(name.len(), 255);
+        check(&name, DirectoryKind::Deleted);
+    }
+}

@@ -1,0 +1,293 @@
+//! The log's side of producer state: snapshots in files, replay of batches, the transaction index.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tracing::warn;
+
+use crate::model::{Offset, ProducerId, Timestamp};
+use crate::records::{AppendOrigin, Batch};
+use crate::runtime::fs::{Durability, OpenMode, write_all_at};
+
+use super::append::end_of_transaction;
+use super::directory::Place;
+use super::error::LogError;
+use super::index::Waiting;
+use super::listing::{Listing, remove};
+use super::names::FileKind;
+use super::partition_log::{Log, Writer};
+use super::producer_snapshot::{decode_snapshot, encode_snapshot};
+use super::producer_state::{
+    CompletedTransaction, ProducerAppend, ProducerEntry, ProducerRules, ProducerState,
+};
+use super::scan::BatchScan;
+use super::segment::Segment;
+use super::transaction_index::{AbortedTransaction, decode_index};
+
+impl Log {
+    /// Writes the state of all producers up to `offset` to a file, from which a restart continues.
+    ///
+    /// It is not synced at once: a snapshot that a power loss damages is recognised and the one before it used.
+    pub(super) fn write_snapshot(&self, writer: &mut Writer, offset: Offset) -> Result<(), LogError> {
+        if writer.last_snapshot.is_some_and(|last| last >= offset) || offset <= self.log_start_offset() {
+            return Ok(());
+        }
+        let name = FileKind::ProducerSnapshot.name(offset);
+        self.write_small(&name, &encode_snapshot(&writer.producers))?;
+        writer.last_snapshot = Some(offset);
+        Ok(())
+    }
+
+    /// Takes over the state after batches that are written, and notes aborted transactions in the index.
+    ///
+    /// The directory goes offline if that fails, also if the disk is full: the records are in the file, and
+    /// readers would be shown what was aborted.
+    pub(super) fn apply_producers(
+        &self,
+        writer: &mut Writer,
+        active: &Segment,
+        append: ProducerAppend,
+    ) -> Result<(), LogError> {
+        let completed = writer.producers.apply(append);
+        let noted = note_aborted(&self.place, active, &completed);
+        if noted.is_err() {
+            self.place.directory.take_offline();
+        }
+        self.publish_unstable_offset(writer);
+        noted
+    }
+
+    /// Forgets producers that have been silent for `expiration_ms` and have no transaction open.
+    pub fn expire_producers(&self, expiration_ms: i64, now: Timestamp) {
+        self.writer.lock().producers.remove_expired(now, expiration_ms);
+    }
+
+    /// What is known of the producers that wrote to this log, in no order.
+    pub fn producers(&self) -> Vec<(ProducerId, ProducerEntry)> {
+        let writer = self.writer.lock();
+        writer.producers.producers().map(|(producer_id, entry)| (producer_id, *entry)).collect()
+    }
+
+    /// Computes the state anew after the log was cut at `offset`.
+    pub(super) fn reload_producers(
+        &self,
+        writer: &mut Writer,
+        offset: Offset,
+        now: Timestamp,
+    ) -> Result<(), LogError> {
+        let mut snapshots = Listing::read(&self.place)?.snapshots;
+        for beyond in snapshots.split_off(&offset.plus(1)) {
+            remove(&self.place, &FileKind::ProducerSnapshot.name(beyond))?;
+        }
+        let segments = self.segments.load_full();
+        let start = ReplayStart {
+            snapshots: &snapshots,
+            until: offset,
+            is_clean: false,
+            now,
+            expiration_ms: i64::MAX,
+        };
+        let replay = Replay::begin(&self.place, &segments, &start)?;
+        writer.last_snapshot = replay.last_snapshot;
+        writer.producers = replay.into_producers();
+        self.publish_unstable_offset(writer);
+        Ok(())
+    }
+
+    /// The log is empty and begins at `offset`.
+    pub(super) fn forget_all_snapshots(&self, writer: &mut Writer, offset: Offset) -> Result<(), LogError> {
+        for snapshot in Listing::read(&self.place)?.snapshots {
+            remove(&self.place, &FileKind::ProducerSnapshot.name(snapshot))?;
+        }
+        writer.producers.reset(offset);
+        writer.last_snapshot = None;
+        Ok(())
+    }
+}
+
+/// Adds the aborted ones of the transactions that ended to the transaction index of their segment.
+fn note_aborted(
+    place: &Place,
+    segment: &Segment,
+    completed: &[CompletedTransaction],
+) -> Result<(), LogError> {
+    let aborted = completed.iter().filter(|transaction| transaction.is_aborted);
+    let entries: Vec<u8> = aborted.flat_map(|transaction| entry(transaction).encode()).collect();
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let path = place.join(&FileKind::TransactionIndex.name(segment.base_offset));
+    let written = place.fs().open(&path, OpenMode::Create).and_then(|file| {
+        let end = file.size_bytes()?;
+        write_all_at(&*file, &[IoSlice::new(&entries)], end)
+    });
+    segment.note_transaction_index();
+    place.check(written, "writing", &path)
+}
+
+fn entry(transaction: &CompletedTransaction) -> AbortedTransaction {
+    AbortedTransaction {
+        producer_id: transaction.producer_id,
+        first_offset: transaction.first_offset,
+        last_offset: transaction.last_offset,
+        last_stable_offset: transaction.last_stable_offset,
+    }
+}
+
+/// The state of producers while a log is loaded.
+pub(super) struct Replay {
+    producers: ProducerState,
+    /// After the last batch that was looked at.
+    next_offset: Offset,
+    last_snapshot: Option<Offset>,
+}
+
+/// Where a replay begins and ends.
+pub(super) struct ReplayStart<'a> {
+    pub(super) snapshots: &'a BTreeSet<Offset>,
+    /// Snapshots above are not looked at; `i64::MAX` = to the end of the segments.
+    pub(super) until: Offset,
+    /// The log was closed.
+    pub(super) is_clean: bool,
+    pub(super) now: Timestamp,
+    pub(super) expiration_ms: i64,
+}
+
+impl Replay {
+    /// State at the end of the segments: from the newest sound snapshot, and the batches after it.
+    ///
+    /// A log that was closed cleanly without any snapshot has no producers, as one that an old Kafka wrote.
+    pub(super) fn begin(
+        place: &Place,
+        segments: &[Arc<Segment>],
+        start: &ReplayStart<'_>,
+    ) -> Result<Replay, LogError> {
+        let mut replay =
+            Replay { producers: ProducerState::default(), next_offset: Offset::ZERO, last_snapshot: None };
+        for &offset in start.snapshots.range(..=start.until).rev() {
+            let name = FileKind::ProducerSnapshot.name(offset);
+            match decode_snapshot(&place.read(&name)?.unwrap_or_default()) {
+                Ok(entries) => {
+                    replay.producers = ProducerState::load(entries, offset, start.now, start.expiration_ms);
+                    replay.next_offset = offset;
+                    replay.last_snapshot = Some(offset);
+                    break;
+                }
+                Err(error) => {
+                    let file = place.join(&name);
+                    warn!(file = %file.display(), %error, "removing a producer snapshot that is damaged");
+                    remove(place, &name)?;
+                }
+            }
+        }
+        if !(start.is_clean && start.snapshots.is_empty()) {
+            replay.walk(place, segments)?;
+        }
+        Ok(replay)
+    }
+
+    /// Looks at all batches of the segments from `next_offset` on.
+    fn walk(&mut self, place: &Place, segments: &[Arc<Segment>]) -> Result<(), LogError> {
+        let first =
+            segments.partition_point(|segment| segment.base_offset <= self.next_offset).saturating_sub(1);
+        for segment in segments.iter().skip(first) {
+            let from = self.next_offset.max(segment.base_offset);
+            let Some(position) = segment.position_of(place, from)? else { continue };
+            let mut scan = segment.scan(place, position, segment.size_bytes(), Waiting::Allowed)?;
+            while let Some((position, header)) = segment.step_to_damage(place, &mut scan)? {
+                let is_control = header.attributes.is_control();
+                let bytes = if is_control { read_batch(place, segment, position)? } else { Bytes::new() };
+                self.add_batch(place, segment, &Batch { header, bytes }, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn next_offset(&self) -> Offset {
+        self.next_offset
+    }
+
+    /// Takes a batch that was found sound; what it says of transactions goes to the index.
+    pub(super) fn add(&mut self, place: &Place, segment: &Segment, batch: &Batch) -> Result<(), LogError> {
+        self.add_batch(place, segment, batch, true)
+    }
+
+    fn add_batch(
+        &mut self,
+        place: &Place,
+        segment: &Segment,
+        batch: &Batch,
+        is_recovered: bool,
+    ) -> Result<(), LogError> {
+        self.next_offset = batch.header.next_offset();
+        let rules =
+            ProducerRules { origin: AppendOrigin::Replication, needs_verification: false, guard: None };
+        let mut append = ProducerAppend::default();
+        let end = end_of_transaction(&batch.header, &batch.bytes)?;
+        if let Err(error) = self.producers.check(&mut append, &batch.header, end, &rules) {
+            // It is in the log: whoever took it saw more than is known here.
+            let path = place.path();
+            warn!(directory = %path.display(), %error, offset = %batch.header.base_offset, "a batch does not fit its producer's state");
+        }
+        let completed = self.producers.apply(append);
+        if is_recovered { note_aborted(place, segment, &completed) } else { Ok(()) }
+    }
+
+    /// Removes snapshots that serve no longer, and writes one for a log that was recovered, so that the next
+    /// recovery is short.
+    pub(super) fn finish(
+        &mut self,
+        place: &Place,
+        snapshots: &BTreeSet<Offset>,
+        segments: &[Arc<Segment>],
+        log_end_offset: Offset,
+        is_recovered: bool,
+        unsynced: &mut BTreeSet<String>,
+    ) -> Result<Option<Offset>, LogError> {
+        let is_base = |offset: Offset| segments.iter().any(|segment| segment.base_offset == offset);
+        for &offset in snapshots {
+            let is_newest = self.last_snapshot == Some(offset);
+            if offset > log_end_offset || !(is_newest || is_base(offset)) {
+                remove(place, &FileKind::ProducerSnapshot.name(offset))?;
+            }
+        }
+        if is_recovered && self.last_snapshot.is_none_or(|last| last < log_end_offset) {
+            let name = FileKind::ProducerSnapshot.name(log_end_offset);
+            place.replace(&name, &encode_snapshot(&self.producers), Durability::Cached)?;
+            unsynced.insert(name);
+            self.last_snapshot = Some(log_end_offset);
+        }
+        Ok(self.last_snapshot)
+    }
+
+    /// The log is empty and begins at `offset`.
+    pub(super) fn clear(&mut self, offset: Offset) {
+        self.producers.reset(offset);
+    }
+
+    pub(super) fn into_producers(self) -> ProducerState {
+        self.producers
+    }
+}
+
+fn read_batch(place: &Place, segment: &Segment, position: u32) -> Result<Bytes, LogError> {
+    let mut scan = BatchScan::new(segment.file(place)?, position, segment.size_bytes());
+    Ok(segment.step_batch(place, &mut scan)?.map(|batch| batch.bytes).unwrap_or_default())
+}
+
+/// Removes what the transaction index says of transactions that ended at `offset` or later.
+pub(super) fn shorten_transaction_index(
+    place: &Place,
+    base_offset: Offset,
+    offset: Offset,
+) -> Result<(), LogError> {
+    let name = FileKind::TransactionIndex.name(base_offset);
+    let index = place.read(&name)?.unwrap_or_default();
+    let kept = decode_index(&index).map_while(Result::ok).take_while(|aborted| aborted.last_offset < offset);
+    let kept_bytes = (kept.count() * AbortedTransaction::SIZE) as u64;
+    let path = place.join(&name);
+    let cut = place.fs().open(&path, OpenMode::Write).and_then(|file| file.truncate(kept_bytes));
+    place.check(cut, "truncating", &path)
+}

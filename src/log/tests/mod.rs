@@ -1,0 +1,3 @@
+mod crashes;
+mod lifecycle;
+mod reading;
