@@ -1,0 +1,452 @@
+//! What clients fetch again and again, so that they need not say it each time (KIP-227). Pure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+use snafu::Snafu;
+
+use crate::model::{LeaderEpoch, Offset, PartitionIndex, Timestamp, TopicId, TopicName};
+
+/// A topic as the client names it: by id from Fetch v13 on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TopicRef {
+    Name(TopicName),
+    /// A name that no topic can have; answered with its own error.
+    IllegalName(String),
+    Id(TopicId),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PartitionKey {
+    pub topic: TopicRef,
+    pub partition: PartitionIndex,
+}
+
+/// What a client wants of one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchPartition {
+    pub fetch_offset: Offset,
+    pub bytes_max: i32,
+    /// `-1` skips fencing.
+    pub current_leader_epoch: LeaderEpoch,
+    /// Epoch of the last record the client has; `-1` = none, no divergence check.
+    pub last_fetched_epoch: LeaderEpoch,
+    /// A follower's log start offset; `-1` from consumers.
+    pub log_start_offset: Offset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Snafu)]
+pub enum FetchSessionError {
+    #[snafu(display("no such fetch session"))]
+    IdNotFound,
+    #[snafu(display("the fetch session is at another epoch"))]
+    InvalidEpoch,
+    #[snafu(display("the fetch session names topics the other way"))]
+    TopicIdUse,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchSessionOptions {
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub slots_max: usize,
+    /// A session unused for so long may be evicted for a new one.
+    pub eviction_ms: i64,
+}
+
+impl Default for FetchSessionOptions {
+    fn default() -> Self {
+        FetchSessionOptions { slots_max: 1000, eviction_ms: 120_000 }
+    }
+}
+
+/// How one fetch relates to a session.
+#[derive(Debug)]
+pub enum FetchKind {
+    /// No session, or the end of one.
+    Sessionless,
+    /// Everything is named and everything is answered; a session may start with the answer.
+    Full,
+    /// Only changes are named, only changes are answered.
+    Incremental(Arc<Mutex<Session>>),
+}
+
+/// One fetch: its partitions in the order in which they are served.
+#[derive(Debug)]
+pub struct FetchContext {
+    pub kind: FetchKind,
+    pub partitions: Vec<(PartitionKey, FetchPartition)>,
+    uses_topic_ids: bool,
+    is_follower: bool,
+}
+
+/// What the answer to one partition would say, as far as an incremental answer depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionChange {
+    pub has_records: bool,
+    pub has_error: bool,
+    /// Diverging epoch or preferred replica: must be said.
+    pub has_news: bool,
+    pub high_watermark: Offset,
+    pub log_start_offset: Offset,
+}
+
+/// All fetch sessions of this broker.
+pub struct FetchSessions {
+    options: FetchSessionOptions,
+    sessions: Mutex<HashMap<i32, Arc<Mutex<Session>>>>,
+}
+
+/// What one client fetches.
+#[derive(Debug)]
+pub struct Session {
+    id: i32,
+    epoch: i32,
+    uses_topic_ids: bool,
+    is_follower: bool,
+    created: Timestamp,
+    last_used: Timestamp,
+    partitions: IndexMap<PartitionKey, Cached>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cached {
+    wanted: FetchPartition,
+    /// As last told to the client; `-1` = tell it again.
+    high_watermark: Offset,
+    log_start_offset: Offset,
+}
+
+pub const INITIAL_EPOCH: i32 = 0;
+pub const FINAL_EPOCH: i32 = -1;
+pub const NO_SESSION: i32 = 0;
+
+impl FetchSessions {
+    pub fn new(options: FetchSessionOptions) -> FetchSessions {
+        FetchSessions { options, sessions: Mutex::new(HashMap::new()) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.sessions.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Finds what a fetch with this session id and epoch means.
+    #[allow(clippy::too_many_arguments)]
+    pub fn begin(
+        &self,
+        session_id: i32,
+        epoch: i32,
+        uses_topic_ids: bool,
+        is_follower: bool,
+        partitions: Vec<(PartitionKey, FetchPartition)>,
+        forgotten: &[PartitionKey],
+        now: Timestamp,
+    ) -> Result<FetchContext, FetchSessionError> {
+        if epoch == INITIAL_EPOCH || epoch == FINAL_EPOCH {
+            if session_id != NO_SESSION {
+                self.sessions.lock().remove(&session_id);
+            }
+            let kind = if epoch == FINAL_EPOCH { FetchKind::Sessionless } else { FetchKind::Full };
+            return Ok(FetchContext { kind, partitions, uses_topic_ids, is_follower });
+        }
+        let session = self.sessions.lock().get(&session_id).cloned().ok_or(FetchSessionError::IdNotFound)?;
+        let mut locked = session.lock();
+        if locked.epoch != epoch {
+            return Err(FetchSessionError::InvalidEpoch);
+        }
+        if locked.uses_topic_ids != uses_topic_ids {
+            return Err(FetchSessionError::TopicIdUse);
+        }
+        locked.update(partitions, forgotten, now);
+        if locked.partitions.is_empty() {
+            drop(locked);
+            self.sessions.lock().remove(&session_id);
+            return Ok(FetchContext {
+                kind: FetchKind::Sessionless,
+                partitions: Vec::new(),
+                uses_topic_ids,
+                is_follower,
+            });
+        }
+        locked.epoch = next_epoch(epoch);
+        let partitions = locked.partitions.iter().map(|(key, cached)| (key.clone(), cached.wanted)).collect();
+        drop(locked);
+        Ok(FetchContext { kind: FetchKind::Incremental(session), partitions, uses_topic_ids, is_follower })
+    }
+
+    /// The session id that goes into the answer to a full fetch; a new session where the cache has room.
+    /// `random` proposes ids.
+    pub fn finish_full(
+        &self,
+        context: &FetchContext,
+        changes: &[PartitionChange],
+        now: Timestamp,
+        mut random: impl FnMut() -> u32,
+    ) -> i32 {
+        if !matches!(context.kind, FetchKind::Full) || context.partitions.is_empty() {
+            return NO_SESSION;
+        }
+        let mut sessions = self.sessions.lock();
+        if sessions.len() >= self.options.slots_max {
+            match self.evictable(&sessions, context, now) {
+                Some(id) => sessions.remove(&id),
+                None => return NO_SESSION,
+            };
+        }
+        let id = loop {
+            let id = (random() & 0x7fff_ffff) as i32;
+            if id != NO_SESSION && !sessions.contains_key(&id) {
+                break id;
+            }
+        };
+        let partitions = context.partitions.iter().zip(changes).map(|((key, wanted), change)| {
+            let mut cached = Cached::new(*wanted);
+            cached.note(change);
+            (key.clone(), cached)
+        });
+        let session = Session {
+            id,
+            epoch: next_epoch(INITIAL_EPOCH),
+            uses_topic_ids: context.uses_topic_ids,
+            is_follower: context.is_follower,
+            created: now,
+            last_used: now,
+            partitions: partitions.collect(),
+        };
+        sessions.insert(id, Arc::new(Mutex::new(session)));
+        id
+    }
+
+    /// Which session gives way to a new one: a stale one; a consumer's for a follower's; a smaller one that has
+    /// had its time.
+    fn evictable(
+        &self,
+        sessions: &HashMap<i32, Arc<Mutex<Session>>>,
+        context: &FetchContext,
+        now: Timestamp,
+    ) -> Option<i32> {
+        let mut oldest: Option<(Timestamp, i32)> = None;
+        let mut least: Option<(bool, usize, i32)> = None;
+        for session in sessions.values() {
+            let session = session.lock();
+            if oldest.is_none_or(|(last_used, _)| session.last_used < last_used) {
+                oldest = Some((session.last_used, session.id));
+            }
+            let size = session.partitions.len();
+            let is_lower = context.is_follower && !session.is_follower;
+            let is_smaller = context.is_follower == session.is_follower
+                && size < context.partitions.len()
+                && now.since_ms(session.created) > self.options.eviction_ms;
+            let candidate = (session.is_follower, size, session.id);
+            if (is_lower || is_smaller) && least.is_none_or(|least| candidate < least) {
+                least = Some(candidate);
+            }
+        }
+        match oldest {
+            Some((last_used, id)) if now.since_ms(last_used) > self.options.eviction_ms => Some(id),
+            _ => least.map(|(_, _, id)| id),
+        }
+    }
+}
+
+fn next_epoch(epoch: i32) -> i32 {
+    if epoch == i32::MAX { 1 } else { epoch + 1 }
+}
+
+impl Session {
+    pub fn id(&self) -> i32 {
+        self.id
+    }
+
+    fn update(
+        &mut self,
+        partitions: Vec<(PartitionKey, FetchPartition)>,
+        forgotten: &[PartitionKey],
+        now: Timestamp,
+    ) {
+        for (key, wanted) in partitions {
+            let entry = self.partitions.entry(key);
+            entry.and_modify(|cached| cached.wanted = wanted).or_insert(Cached::new(wanted));
+        }
+        for key in forgotten {
+            self.partitions.shift_remove(key);
+        }
+        self.last_used = now;
+    }
+
+    /// Whether the partition must be in an incremental answer. Remembers what is told, and moves partitions
+    /// that gave records to the end, so that the others get their turn.
+    pub fn must_respond(&mut self, key: &PartitionKey, change: &PartitionChange) -> bool {
+        let Some(cached) = self.partitions.get_mut(key) else { return true };
+        let must = cached.must_respond(change);
+        cached.note(change);
+        if change.has_records
+            && let Some(index) = self.partitions.get_index_of(key)
+        {
+            self.partitions.move_index(index, self.partitions.len() - 1);
+        }
+        must
+    }
+}
+
+impl Cached {
+    fn new(wanted: FetchPartition) -> Cached {
+        Cached { wanted, high_watermark: Offset::NONE, log_start_offset: Offset::NONE }
+    }
+
+    fn must_respond(&self, change: &PartitionChange) -> bool {
+        change.has_records
+            || change.has_error
+            || change.has_news
+            || self.high_watermark != change.high_watermark
+            || self.log_start_offset != change.log_start_offset
+    }
+
+    fn note(&mut self, change: &PartitionChange) {
+        // After an error everything is told anew.
+        self.high_watermark = if change.has_error { Offset::NONE } else { change.high_watermark };
+        self.log_start_offset = if change.has_error { Offset::NONE } else { change.log_start_offset };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn key(partition: i32) -> PartitionKey {
+        PartitionKey {
+            topic: TopicRef::Name(TopicName::new("t").unwrap()),
+            partition: PartitionIndex(partition),
+        }
+    }
+
+    fn wanted(offset: i64) -> FetchPartition {
+        FetchPartition {
+            fetch_offset: Offset(offset),
+            bytes_max: 1024,
+            current_leader_epoch: LeaderEpoch::UNKNOWN,
+            last_fetched_epoch: LeaderEpoch::UNKNOWN,
+            log_start_offset: Offset::NONE,
+        }
+    }
+
+    fn quiet(high_watermark: i64) -> PartitionChange {
+        PartitionChange {
+            has_records: false,
+            has_error: false,
+            has_news: false,
+            high_watermark: Offset(high_watermark),
+            log_start_offset: Offset(0),
+        }
+    }
+
+    fn open(sessions: &FetchSessions, partitions: i32, now: Timestamp) -> i32 {
+        let wanted = (0..partitions).map(|partition| (key(partition), wanted(0))).collect();
+        let context = sessions.begin(0, INITIAL_EPOCH, false, false, wanted, &[], now).unwrap();
+        let changes = vec![quiet(0); partitions as usize];
+        let mut next = sessions.len() as u32;
+        sessions.finish_full(&context, &changes, now, || {
+            next += 1;
+            next
+        })
+    }
+
+    fn incremental(sessions: &FetchSessions, id: i32, epoch: i32) -> FetchContext {
+        sessions.begin(id, epoch, false, false, Vec::new(), &[], NOW).unwrap()
+    }
+
+    #[track_caller]
+    fn check_error(sessions: &FetchSessions, id: i32, epoch: i32, ids: bool, expected: FetchSessionError) {
+        let error = sessions.begin(id, epoch, ids, false, Vec::new(), &[], NOW).unwrap_err();
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn an_incremental_fetch_repeats_what_the_session_holds() {
+        let sessions = FetchSessions::new(FetchSessionOptions::default());
+        let id = open(&sessions, 3, NOW);
+        let context = incremental(&sessions, id, 1);
+        assert_eq!(context.partitions.len(), 3);
+        assert_eq!(incremental(&sessions, id, 2).partitions.len(), 3);
+    }
+
+    #[test]
+    fn wrong_ids_and_epochs_are_refused() {
+        let sessions = FetchSessions::new(FetchSessionOptions::default());
+        let id = open(&sessions, 1, NOW);
+        check_error(&sessions, id + 1, 1, false, FetchSessionError::IdNotFound);
+        check_error(&sessions, id, 7, false, FetchSessionError::InvalidEpoch);
+        check_error(&sessions, id, 1, true, FetchSessionError::TopicIdUse);
+    }
+
+    #[test]
+    fn a_final_epoch_ends_the_session() {
+        let sessions = FetchSessions::new(FetchSessionOptions::default());
+        let id = open(&sessions, 1, NOW);
+        sessions.begin(id, FINAL_EPOCH, false, false, Vec::new(), &[], NOW).unwrap();
+        check_error(&sessions, id, 1, false, FetchSessionError::IdNotFound);
+    }
+
+    #[test]
+    fn only_changes_are_answered() {
+        let sessions = FetchSessions::new(FetchSessionOptions::default());
+        let id = open(&sessions, 2, NOW);
+        let FetchKind::Incremental(session) = incremental(&sessions, id, 1).kind else {
+            panic!("no session")
+        };
+        let mut session = session.lock();
+        assert!(!session.must_respond(&key(0), &quiet(0)));
+        assert!(session.must_respond(&key(0), &quiet(5)));
+        assert!(!session.must_respond(&key(0), &quiet(5)));
+        assert!(session.must_respond(&key(1), &PartitionChange { has_error: true, ..quiet(0) }));
+        assert!(session.must_respond(&key(1), &quiet(0)), "told again after an error");
+    }
+
+    #[test]
+    fn partitions_that_gave_records_go_last() {
+        let sessions = FetchSessions::new(FetchSessionOptions::default());
+        let id = open(&sessions, 3, NOW);
+        let FetchKind::Incremental(session) = incremental(&sessions, id, 1).kind else {
+            panic!("no session")
+        };
+        session.lock().must_respond(&key(0), &PartitionChange { has_records: true, ..quiet(1) });
+        let order: Vec<i32> =
+            incremental(&sessions, id, 2).partitions.iter().map(|(key, _)| key.partition.0).collect();
+        assert_eq!(order, [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_full_cache_refuses_and_evicts_only_the_stale() {
+        let options = FetchSessionOptions { slots_max: 1, eviction_ms: 1000 };
+        let sessions = FetchSessions::new(options);
+        let first = open(&sessions, 1, NOW);
+        assert_ne!(first, NO_SESSION);
+        assert_eq!(open(&sessions, 1, NOW), NO_SESSION);
+        let second = open(&sessions, 1, NOW.plus_ms(1001));
+        assert_ne!(second, NO_SESSION);
+        assert_eq!(sessions.len(), 1);
+    }
+
+    #[test]
+    fn forgotten_partitions_leave_and_an_empty_session_ends() {
+        let sessions = FetchSessions::new(FetchSessionOptions::default());
+        let id = open(&sessions, 2, NOW);
+        let left = sessions.begin(id, 1, false, false, Vec::new(), &[key(0)], NOW).unwrap();
+        assert_eq!(left.partitions.len(), 1);
+        let none = sessions.begin(id, 2, false, false, Vec::new(), &[key(1)], NOW).unwrap();
+        assert!(matches!(none.kind, FetchKind::Sessionless));
+        assert!(sessions.is_empty());
+    }
+
+    #[test]
+    fn epochs_wrap_past_the_initial_one() {
+        assert_eq!(next_epoch(i32::MAX), 1);
+    }
+}

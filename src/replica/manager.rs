@@ -1,0 +1,411 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use super::partition::WatchedOffset;
+use super::{Partition, ReplicaError, TopicSettings};
+use crate::log::LogManager;
+use crate::metadata::Cache;
+use crate::metadata::control::{
+    ControlOutcome, ControlRefusal, ControlSender, LeaderAndIsrRequest, PartitionAssignmentState,
+    StopReplica, StopReplicaRequest,
+};
+use crate::model::{
+    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, Timestamp, TopicId, TopicName,
+    TopicPartition,
+};
+use crate::purgatory::{Waiter, WatchList};
+
+/// Every replica of this broker.
+///
+/// Control requests are applied one at a time; appends and reads go on beside them.
+pub struct ReplicaManager {
+    me: BrokerId,
+    logs: Arc<LogManager>,
+    metadata: Arc<Cache>,
+    hosted: RwLock<HashMap<TopicName, HashMap<i32, Hosted>>>,
+    settings: RwLock<Settings>,
+    control: Mutex<ControlState>,
+    /// The czxid of this broker's registration; requests for an earlier one are refused.
+    broker_epoch: AtomicI64,
+}
+
+#[derive(Clone)]
+enum Hosted {
+    Online(Arc<Partition>),
+    /// Its log directory has failed.
+    Offline,
+}
+
+struct Settings {
+    default: Arc<TopicSettings>,
+    of_topic: HashMap<TopicName, Arc<TopicSettings>>,
+}
+
+struct ControlState {
+    controller_epoch: ControllerEpoch,
+}
+
+/// A partition that this broker leads or follows from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleChange {
+    pub topic_partition: TopicPartition,
+    pub leader_epoch: LeaderEpoch,
+    pub is_leader: bool,
+}
+
+/// What a LeaderAndIsr request did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaderAndIsrReply {
+    pub outcomes: Vec<(TopicPartition, ControlOutcome)>,
+    /// New leaderships and followerships: coordinators load and unload by them.
+    pub changes: Vec<RoleChange>,
+}
+
+impl ReplicaManager {
+    pub fn new(
+        me: BrokerId,
+        logs: Arc<LogManager>,
+        metadata: Arc<Cache>,
+        default_settings: TopicSettings,
+    ) -> ReplicaManager {
+        ReplicaManager {
+            me,
+            logs,
+            metadata,
+            hosted: RwLock::new(HashMap::new()),
+            settings: RwLock::new(Settings { default: Arc::new(default_settings), of_topic: HashMap::new() }),
+            control: Mutex::new(ControlState { controller_epoch: ControllerEpoch(0) }),
+            broker_epoch: AtomicI64::new(-1),
+        }
+    }
+
+    pub fn broker_id(&self) -> BrokerId {
+        self.me
+    }
+
+    pub fn logs(&self) -> &Arc<LogManager> {
+        &self.logs
+    }
+
+    /// The broker was registered, or registered again.
+    pub fn registered(&self, epoch: BrokerEpoch) {
+        self.broker_epoch.store(epoch.0, Ordering::SeqCst);
+    }
+
+    pub fn broker_epoch(&self) -> BrokerEpoch {
+        BrokerEpoch(self.broker_epoch.load(Ordering::SeqCst))
+    }
+
+    /// The replica that answers for a partition, whatever its role.
+    pub fn partition(&self, topic: &str, index: PartitionIndex) -> Result<Arc<Partition>, ReplicaError> {
+        if let Some(hosted) = self.hosted.read().get(topic).and_then(|topic| topic.get(&index.0)) {
+            return match hosted {
+                Hosted::Online(partition) => Ok(Arc::clone(partition)),
+                Hosted::Offline => Err(ReplicaError::StorageError),
+            };
+        }
+        // Retriable beats precise: a partition that exists elsewhere, or is not here yet, has moved.
+        match self.metadata.image().partition(topic, index) {
+            Some(_) => Err(ReplicaError::NotLeaderOrFollower),
+            None => Err(ReplicaError::UnknownTopicOrPartition),
+        }
+    }
+
+    /// All replicas whose logs are online, in no order.
+    pub fn partitions(&self) -> Vec<Arc<Partition>> {
+        let hosted = self.hosted.read();
+        let all = hosted.values().flat_map(HashMap::values);
+        all.filter_map(|hosted| match hosted {
+            Hosted::Online(partition) => Some(Arc::clone(partition)),
+            Hosted::Offline => None,
+        })
+        .collect()
+    }
+
+    pub fn partition_count(&self) -> usize {
+        self.hosted.read().values().map(HashMap::len).sum()
+    }
+
+    /// The settings of a topic, now and for partitions that come later; `None` = it has none of its own.
+    pub fn change_topic_settings(&self, topic: &TopicName, settings: Option<TopicSettings>) {
+        let effective = {
+            let mut all = self.settings.write();
+            match settings {
+                Some(settings) => {
+                    all.of_topic.insert(topic.clone(), Arc::new(settings));
+                }
+                None => {
+                    all.of_topic.remove(topic);
+                }
+            }
+            all.of(topic)
+        };
+        if let Some(partitions) = self.hosted.read().get(topic) {
+            for hosted in partitions.values() {
+                if let Hosted::Online(partition) = hosted {
+                    partition.change_settings(Arc::clone(&effective));
+                }
+            }
+        }
+    }
+
+    /// The settings of topics that have none of their own.
+    pub fn change_default_settings(&self, settings: TopicSettings) {
+        let settings = Arc::new(settings);
+        let own: Vec<TopicName> = {
+            let mut all = self.settings.write();
+            all.default = Arc::clone(&settings);
+            all.of_topic.keys().cloned().collect()
+        };
+        for (topic, partitions) in self.hosted.read().iter() {
+            if own.contains(topic) {
+                continue;
+            }
+            for hosted in partitions.values() {
+                if let Hosted::Online(partition) = hosted {
+                    partition.change_settings(Arc::clone(&settings));
+                }
+            }
+        }
+    }
+
+    pub fn topic_settings(&self, topic: &TopicName) -> Arc<TopicSettings> {
+        self.settings.read().of(topic)
+    }
+
+    /// Leads and follows as the controller says. Creates logs, so it may block.
+    pub fn become_leader_or_follower(
+        &self,
+        request: &LeaderAndIsrRequest,
+        now: Timestamp,
+    ) -> Result<LeaderAndIsrReply, ControlRefusal> {
+        let mut control = self.control.lock();
+        self.admit(&mut control, &request.sender)?;
+        let topic_ids: HashMap<&TopicName, TopicId> =
+            request.topic_ids.iter().map(|(name, id)| (name, *id)).collect();
+        let mut reply = LeaderAndIsrReply::default();
+        for state in &request.partitions {
+            let topic_partition = &state.topic_partition;
+            let topic_id = topic_ids.get(&topic_partition.topic).copied().unwrap_or(TopicId::ZERO);
+            let outcome = match self.take_role(state, topic_id, now) {
+                Ok(change) => {
+                    reply.changes.extend(change);
+                    ControlOutcome::Done
+                }
+                Err(outcome) => outcome,
+            };
+            reply.outcomes.push((topic_partition.clone(), outcome));
+        }
+        Ok(reply)
+    }
+
+    fn take_role(
+        &self,
+        state: &PartitionAssignmentState,
+        topic_id: TopicId,
+        now: Timestamp,
+    ) -> Result<Option<RoleChange>, ControlOutcome> {
+        let topic_partition = &state.topic_partition;
+        if !state.replicas.contains(&self.me) {
+            warn!(topic = %topic_partition.topic, partition = topic_partition.partition.0, "not a replica");
+            return Err(ControlOutcome::UnknownPartition);
+        }
+        let partition = match self.hosted(topic_partition) {
+            Some(Hosted::Online(partition)) => partition,
+            Some(Hosted::Offline) => return Err(ControlOutcome::StorageError),
+            None => self.open(topic_partition, topic_id, now)?,
+        };
+        let known_id = partition.topic_id();
+        if !topic_id.is_zero() && known_id.is_zero() {
+            partition.learn_topic_id(topic_id);
+        } else if !topic_id.is_zero() && known_id != topic_id {
+            return Err(ControlOutcome::InconsistentTopicId);
+        }
+        let requested = state.leader_and_isr.leader_epoch;
+        let current = partition.role().leader_epoch;
+        if requested < current {
+            return Err(ControlOutcome::StaleLeaderEpoch);
+        }
+        let is_new =
+            partition.take_role(self.me, &state.leader_and_isr, &state.replicas).map_err(|error| {
+                error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
+                "cannot take the role the controller gives");
+                ControlOutcome::StorageError
+            })?;
+        Ok(is_new.then(|| RoleChange {
+            topic_partition: topic_partition.clone(),
+            leader_epoch: requested,
+            is_leader: state.leader_and_isr.leader == self.me,
+        }))
+    }
+
+    /// Opens or creates the log of a partition that is not hosted yet.
+    fn open(
+        &self,
+        topic_partition: &TopicPartition,
+        topic_id: TopicId,
+        now: Timestamp,
+    ) -> Result<Arc<Partition>, ControlOutcome> {
+        let settings = self.topic_settings(&topic_partition.topic);
+        let opened = self.logs.log_or_create(topic_partition, topic_id, settings.log.clone(), None, now);
+        let (hosted, result) = match opened {
+            Ok(log) => {
+                let known_id = log.topic_id();
+                if !topic_id.is_zero() && !known_id.is_zero() && known_id != topic_id {
+                    return Err(ControlOutcome::InconsistentTopicId);
+                }
+                let partition = Arc::new(Partition::new(topic_partition.clone(), topic_id, log, settings));
+                (Hosted::Online(Arc::clone(&partition)), Ok(partition))
+            }
+            Err(error) => {
+                error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
+                    "cannot open the partition's log");
+                (Hosted::Offline, Err(ControlOutcome::StorageError))
+            }
+        };
+        let mut all = self.hosted.write();
+        let of_topic = all.entry(topic_partition.topic.clone()).or_default();
+        of_topic.insert(topic_partition.partition.0, hosted);
+        result
+    }
+
+    /// Drops partitions, and their logs where the request says so.
+    pub fn stop_replicas(
+        &self,
+        request: &StopReplicaRequest,
+        now: Timestamp,
+    ) -> Result<Vec<(TopicPartition, ControlOutcome)>, ControlRefusal> {
+        let mut control = self.control.lock();
+        self.admit(&mut control, &request.sender)?;
+        let stopped = request.partitions.iter().map(|stop| {
+            let outcome = self.stop(stop).err().unwrap_or(ControlOutcome::Done);
+            (stop.topic_partition.clone(), outcome)
+        });
+        let mut outcomes: Vec<(TopicPartition, ControlOutcome)> = stopped.collect();
+        // Together, as each directory is synced once for all.
+        let deleted: Vec<TopicPartition> = request
+            .partitions
+            .iter()
+            .zip(&outcomes)
+            .filter(|(stop, (_, outcome))| stop.delete && *outcome == ControlOutcome::Done)
+            .map(|(stop, _)| stop.topic_partition.clone())
+            .collect();
+        if let Err(error) = self.logs.delete(&deleted, now) {
+            error!(%error, "cannot delete logs");
+            for (topic_partition, outcome) in &mut outcomes {
+                if deleted.contains(topic_partition) {
+                    *outcome = ControlOutcome::StorageError;
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Lets go of one partition; its log is deleted afterwards.
+    fn stop(&self, stop: &StopReplica) -> Result<(), ControlOutcome> {
+        let topic_partition = &stop.topic_partition;
+        let partition = match self.hosted(topic_partition) {
+            None => return Ok(()),
+            Some(Hosted::Offline) => return Err(ControlOutcome::StorageError),
+            Some(Hosted::Online(partition)) => partition,
+        };
+        // -2 = the topic is being deleted, which ends every epoch; -1 = an old controller.
+        let is_fenced = stop.leader_epoch.0 >= 0 && stop.leader_epoch < partition.role().leader_epoch;
+        if is_fenced {
+            return Err(ControlOutcome::StaleLeaderEpoch);
+        }
+        if stop.delete {
+            let mut all = self.hosted.write();
+            if let Some(of_topic) = all.get_mut(&topic_partition.topic) {
+                of_topic.remove(&topic_partition.partition.0);
+                if of_topic.is_empty() {
+                    all.remove(&topic_partition.topic);
+                }
+            }
+        }
+        partition.resign();
+        Ok(())
+    }
+
+    /// Refuses controllers that have been replaced, and requests meant for an earlier life of this broker.
+    fn admit(&self, control: &mut ControlState, sender: &ControlSender) -> Result<(), ControlRefusal> {
+        self.check_broker_epoch(sender)?;
+        if sender.controller_epoch < control.controller_epoch {
+            return Err(ControlRefusal::StaleControllerEpoch);
+        }
+        if sender.controller_epoch > control.controller_epoch {
+            info!(
+                controller_id = sender.controller_id.0,
+                controller_epoch = sender.controller_epoch.0,
+                "controller"
+            );
+        }
+        control.controller_epoch = sender.controller_epoch;
+        Ok(())
+    }
+
+    /// As [`Self::become_leader_or_follower`] does it, for UpdateMetadata.
+    pub fn admit_metadata(&self, sender: &ControlSender) -> Result<(), ControlRefusal> {
+        let mut control = self.control.lock();
+        self.admit(&mut control, sender)
+    }
+
+    fn check_broker_epoch(&self, sender: &ControlSender) -> Result<(), ControlRefusal> {
+        let own = self.broker_epoch();
+        if sender.broker_epoch.0 >= 0 && sender.broker_epoch < own {
+            return Err(ControlRefusal::StaleBrokerEpoch);
+        }
+        Ok(())
+    }
+
+    fn hosted(&self, topic_partition: &TopicPartition) -> Option<Hosted> {
+        let all = self.hosted.read();
+        all.get(&topic_partition.topic)?.get(&topic_partition.partition.0).cloned()
+    }
+
+    /// Waits until every append is committed, its leadership is lost, or the deadline. One result per append.
+    pub async fn committed(watched: &[WatchedOffset], deadline: Instant) -> Vec<Result<(), ReplicaError>> {
+        let mut results: Vec<Option<Result<(), ReplicaError>>> = watched.iter().map(look).collect();
+        if results.iter().all(Option::is_some) {
+            return results.into_iter().flatten().collect();
+        }
+        let waiter = Waiter::new();
+        let _registrations: Vec<_> = watched
+            .iter()
+            .map(|watched| WatchList::register(watched.partition.watchers(), &waiter))
+            .collect();
+        loop {
+            for (result, watched) in results.iter_mut().zip(watched) {
+                if result.is_none() {
+                    *result = look(watched);
+                }
+            }
+            let is_done = results.iter().all(Option::is_some);
+            if is_done || tokio::time::timeout_at(deadline, waiter.wait()).await.is_err() {
+                return results
+                    .into_iter()
+                    .map(|result| result.unwrap_or(Err(ReplicaError::TimedOut)))
+                    .collect();
+            }
+        }
+    }
+}
+
+fn look(watched: &WatchedOffset) -> Option<Result<(), ReplicaError>> {
+    match watched.partition.is_committed(watched) {
+        Ok(true) => Some(Ok(())),
+        Ok(false) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
+impl Settings {
+    fn of(&self, topic: &TopicName) -> Arc<TopicSettings> {
+        Arc::clone(self.of_topic.get(topic).unwrap_or(&self.default))
+    }
+}

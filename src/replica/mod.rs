@@ -1,0 +1,22 @@
+//! This broker's replicas: which partitions it leads or follows, what may be appended and read, how far each
+//! is committed.
+//!
+//! [`ReplicaManager`] applies what controllers say ([`crate::metadata::control`]), checks leadership and epochs
+//! for every append and read, moves high watermarks, and wakes who waits for them. [`FetchSessions`] remember
+//! what a client fetches (KIP-227). Partition data itself is [`crate::log`]'s.
+
+mod error;
+mod fetch_session;
+mod manager;
+mod partition;
+
+pub use error::ReplicaError;
+pub use fetch_session::{
+    FetchContext, FetchKind, FetchPartition, FetchSessionError, FetchSessionOptions, FetchSessions,
+    PartitionChange, PartitionKey, TopicRef,
+};
+pub use manager::{LeaderAndIsrReply, ReplicaManager, RoleChange};
+pub use partition::{
+    AppendOptions, Appended, Isolation, Partition, PartitionRead, ReadParameters, Role, TopicSettings,
+    WatchedOffset,
+};

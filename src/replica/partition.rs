@@ -1,0 +1,380 @@
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
+use snafu::ensure;
+use tokio::task::JoinHandle;
+
+use super::ReplicaError;
+use super::error::{
+    FencedLeaderEpochSnafu, NotEnoughReplicasSnafu, NotLeaderOrFollowerSnafu, OffsetOutOfRangeSnafu,
+    UnknownLeaderEpochSnafu,
+};
+use crate::log::{
+    AbortedTransaction, AppendInfo, EpochEndOffset, FlushWanted, Log, LogConfig, LogError, LogRead,
+};
+use crate::metadata::control::LeaderAndIsr;
+use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
+use crate::purgatory::WatchList;
+use crate::records::{AppendOrigin, ValidatedRecords, ValidationRules};
+
+/// A topic's settings, as values: what its logs keep, what may be appended, how many replicas must have it.
+#[derive(Clone, Debug)]
+pub struct TopicSettings {
+    pub log: LogConfig,
+    pub validation: ValidationRules,
+    /// `min.insync.replicas`.
+    pub min_insync_replicas: usize,
+}
+
+/// One replica of a partition on this broker, leader or follower.
+///
+/// Positions: log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset; all live in the
+/// [`Log`]. Only the leader moves the high watermark here: to the least log end offset of the in-sync replicas.
+pub struct Partition {
+    topic_partition: TopicPartition,
+    topic_id: RwLock<TopicId>,
+    log: Arc<Log>,
+    role: ArcSwap<Role>,
+    settings: ArcSwap<TopicSettings>,
+    watchers: Arc<WatchList>,
+    /// Held for the length of an append in read mode and of a role change in write mode, so that no append of
+    /// an old leadership lands after the new one began.
+    leadership: RwLock<()>,
+}
+
+/// What this broker is for a partition, and who else has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    pub is_leader: bool,
+    pub leader: BrokerId,
+    pub leader_epoch: LeaderEpoch,
+    pub partition_epoch: i32,
+    pub isr: Vec<BrokerId>,
+    pub replicas: Vec<BrokerId>,
+    /// The log end offset when this leadership began.
+    pub epoch_start_offset: Offset,
+}
+
+/// Who appends, and what must hold for it.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendOptions {
+    pub origin: AppendOrigin,
+    /// The ISR must have `min.insync.replicas` members beforehand: acks=all.
+    pub needs_isr: bool,
+    /// The leadership that the appender believes in; `None` = whatever it is.
+    pub leader_epoch: Option<LeaderEpoch>,
+}
+
+/// What became of an append.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    pub info: AppendInfo,
+    /// The append is committed when the high watermark reaches this.
+    pub required_offset: Offset,
+    /// The leadership under which it was appended.
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// How far a reader may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// Followers and the debug consumer: to the log end offset.
+    LogEnd,
+    /// `read_uncommitted`: to the high watermark.
+    HighWatermark,
+    /// `read_committed`: to the last stable offset.
+    Committed,
+}
+
+/// What a fetch wants of one partition.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadParameters {
+    pub fetch_offset: Offset,
+    pub bytes_max: usize,
+    /// Give the first batch even if it is larger than `bytes_max`.
+    pub at_least_one_batch: bool,
+    pub isolation: Isolation,
+    /// `-1` skips the check.
+    pub current_leader_epoch: LeaderEpoch,
+    /// Epoch of the reader's last record; `-1` skips the divergence check.
+    pub last_fetched_epoch: LeaderEpoch,
+    /// Only the leader may answer.
+    pub needs_leader: bool,
+    /// Whether the disk may be waited for; otherwise [`LogError::WouldBlock`] says that it would have to be.
+    pub may_wait: bool,
+}
+
+/// What a fetch gets of one partition.
+#[derive(Clone, Debug, Default)]
+pub struct PartitionRead {
+    pub high_watermark: Offset,
+    pub last_stable_offset: Offset,
+    pub log_start_offset: Offset,
+    /// Nothing when the reader has diverged or nothing is new.
+    pub read: Option<LogRead>,
+    /// `Some` for `read_committed`: the aborted transactions that touch what was read, by first offset.
+    pub aborted: Option<Vec<AbortedTransaction>>,
+    /// The reader's log left ours: truncate to the end of this epoch.
+    pub diverging: Option<(LeaderEpoch, Offset)>,
+}
+
+/// A position that somebody waits for.
+#[derive(Clone)]
+pub struct WatchedOffset {
+    pub partition: Arc<Partition>,
+    pub required_offset: Offset,
+    /// The leadership under which it was appended.
+    pub leader_epoch: LeaderEpoch,
+}
+
+impl Partition {
+    pub(super) fn new(
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        log: Arc<Log>,
+        settings: Arc<TopicSettings>,
+    ) -> Partition {
+        let role = Role {
+            is_leader: false,
+            leader: BrokerId::NONE,
+            leader_epoch: LeaderEpoch::UNKNOWN,
+            partition_epoch: -1,
+            isr: Vec::new(),
+            replicas: Vec::new(),
+            epoch_start_offset: Offset::NONE,
+        };
+        Partition {
+            topic_partition,
+            topic_id: RwLock::new(topic_id),
+            log,
+            role: ArcSwap::from_pointee(role),
+            settings: ArcSwap::new(settings),
+            watchers: Arc::new(WatchList::default()),
+            leadership: RwLock::new(()),
+        }
+    }
+
+    pub fn topic_partition(&self) -> &TopicPartition {
+        &self.topic_partition
+    }
+
+    pub fn topic_id(&self) -> TopicId {
+        *self.topic_id.read()
+    }
+
+    pub(super) fn learn_topic_id(&self, topic_id: TopicId) {
+        *self.topic_id.write() = topic_id;
+    }
+
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    pub fn role(&self) -> Arc<Role> {
+        self.role.load_full()
+    }
+
+    pub fn settings(&self) -> Arc<TopicSettings> {
+        self.settings.load_full()
+    }
+
+    pub fn watchers(&self) -> &Arc<WatchList> {
+        &self.watchers
+    }
+
+    pub(super) fn change_settings(&self, settings: Arc<TopicSettings>) {
+        self.log.update_config(settings.log.clone());
+        self.settings.store(settings);
+    }
+
+    /// Takes the role that the controller gives. `me` decides whether that is leader or follower. `false` when
+    /// nothing about the leadership is new.
+    pub(super) fn take_role(
+        &self,
+        me: BrokerId,
+        state: &LeaderAndIsr,
+        replicas: &[BrokerId],
+    ) -> Result<bool, ReplicaError> {
+        let _exclusive = self.leadership.write();
+        let before = self.role.load();
+        let is_new_leadership = state.leader_epoch > before.leader_epoch;
+        let is_leader = state.leader == me;
+        let epoch_start_offset = if is_new_leadership && is_leader {
+            let end = self.log.log_end_offset();
+            self.log.assign_epoch(state.leader_epoch, end)?;
+            end
+        } else {
+            before.epoch_start_offset
+        };
+        self.role.store(Arc::new(Role {
+            is_leader,
+            leader: state.leader,
+            leader_epoch: state.leader_epoch,
+            partition_epoch: state.partition_epoch,
+            isr: state.isr.clone(),
+            replicas: replicas.to_vec(),
+            epoch_start_offset,
+        }));
+        self.advance_high_watermark();
+        self.watchers.wake_all();
+        Ok(is_new_leadership)
+    }
+
+    /// This broker holds the partition no more: whoever waits for it is told.
+    pub(super) fn resign(&self) {
+        let _exclusive = self.leadership.write();
+        let mut role = Role::clone(&self.role.load());
+        role.is_leader = false;
+        role.leader = BrokerId::NONE;
+        self.role.store(Arc::new(role));
+        self.watchers.wake_all();
+    }
+
+    /// Appends as leader.
+    pub fn append(
+        &self,
+        records: ValidatedRecords,
+        options: &AppendOptions,
+        now: Timestamp,
+    ) -> Result<Appended, ReplicaError> {
+        let shared = self.leadership.read();
+        let role = self.role.load();
+        ensure!(role.is_leader, NotLeaderOrFollowerSnafu);
+        let is_of_epoch = options.leader_epoch.is_none_or(|epoch| epoch == role.leader_epoch);
+        ensure!(is_of_epoch, NotLeaderOrFollowerSnafu);
+        if options.needs_isr {
+            let min_insync_replicas = self.settings.load().min_insync_replicas;
+            let isr = role.isr.len();
+            ensure!(isr >= min_insync_replicas, NotEnoughReplicasSnafu { isr, min_insync_replicas });
+        }
+        let info = self.log.append_as_leader(records, role.leader_epoch, options.origin, now)?;
+        drop(shared);
+        self.advance_high_watermark();
+        self.watchers.wake_all();
+        let required_offset = info.last_offset.plus(1);
+        Ok(Appended { info, required_offset, leader_epoch: role.leader_epoch })
+    }
+
+    /// A leader whose ISR is itself alone has committed what it has appended.
+    fn advance_high_watermark(&self) {
+        let role = self.role.load();
+        if role.is_leader && role.isr == [role.leader] {
+            self.log.advance_high_watermark(self.log.log_end_offset());
+        }
+    }
+
+    /// Whether an append is committed: `Ok(false)` = not yet.
+    pub fn is_committed(&self, watched: &WatchedOffset) -> Result<bool, ReplicaError> {
+        let role = self.role.load();
+        ensure!(role.is_leader && role.leader_epoch == watched.leader_epoch, NotLeaderOrFollowerSnafu);
+        if self.log.high_watermark() < watched.required_offset {
+            return Ok(false);
+        }
+        let is_enough = role.isr.len() >= self.settings.load().min_insync_replicas;
+        if is_enough { Ok(true) } else { Err(ReplicaError::NotEnoughReplicasAfterAppend) }
+    }
+
+    /// Checks what every request that names a leader epoch is checked for.
+    pub fn check_leader_epoch(
+        &self,
+        requested: LeaderEpoch,
+        needs_leader: bool,
+    ) -> Result<Arc<Role>, ReplicaError> {
+        let role = self.role.load_full();
+        if requested != LeaderEpoch::UNKNOWN {
+            let current = role.leader_epoch;
+            ensure!(requested >= current, FencedLeaderEpochSnafu { requested, current });
+            ensure!(requested <= current, UnknownLeaderEpochSnafu { requested, current });
+        }
+        ensure!(role.is_leader || !needs_leader, NotLeaderOrFollowerSnafu);
+        Ok(role)
+    }
+
+    /// The first offset that a reader of this isolation may not see.
+    pub fn visible_end(&self, isolation: Isolation) -> Offset {
+        match isolation {
+            Isolation::LogEnd => self.log.log_end_offset(),
+            Isolation::HighWatermark => self.log.high_watermark(),
+            Isolation::Committed => self.log.last_stable_offset(),
+        }
+    }
+
+    pub fn read(&self, parameters: &ReadParameters) -> Result<PartitionRead, ReplicaError> {
+        self.check_leader_epoch(parameters.current_leader_epoch, parameters.needs_leader)?;
+        // Positions are read once, in this order, so that the answer never shows a bound below what it gives.
+        let log_end_offset = self.log.log_end_offset();
+        let high_watermark = self.log.high_watermark();
+        let last_stable_offset = self.log.last_stable_offset().min(high_watermark);
+        let log_start_offset = self.log.log_start_offset();
+        let positions = PartitionRead {
+            high_watermark,
+            last_stable_offset,
+            log_start_offset,
+            ..PartitionRead::default()
+        };
+        if parameters.last_fetched_epoch != LeaderEpoch::UNKNOWN
+            && let Some(diverging) = self.diverging(parameters)?
+        {
+            return Ok(PartitionRead { diverging: Some(diverging), ..positions });
+        }
+        let offset = parameters.fetch_offset;
+        ensure!(
+            log_start_offset <= offset && offset <= log_end_offset,
+            OffsetOutOfRangeSnafu { offset, log_start_offset, log_end_offset }
+        );
+        let bound = match parameters.isolation {
+            Isolation::LogEnd => log_end_offset,
+            Isolation::HighWatermark => high_watermark,
+            Isolation::Committed => last_stable_offset,
+        };
+        let read = if offset < bound { Some(self.read_log(parameters, bound)?) } else { None };
+        let aborted = match (parameters.isolation, &read) {
+            (Isolation::Committed, Some(read)) => {
+                Some(self.log.aborted_transactions(offset, read.upper_offset)?)
+            }
+            (Isolation::Committed, None) => Some(Vec::new()),
+            _ => None,
+        };
+        Ok(PartitionRead { read, aborted, ..positions })
+    }
+
+    fn read_log(&self, parameters: &ReadParameters, bound: Offset) -> Result<LogRead, LogError> {
+        let ReadParameters { fetch_offset, bytes_max, at_least_one_batch, .. } = *parameters;
+        if parameters.may_wait {
+            self.log.read(fetch_offset, bytes_max, bound, at_least_one_batch)
+        } else {
+            self.log.read_if_cached(fetch_offset, bytes_max, bound, at_least_one_batch)
+        }
+    }
+
+    /// Starts the flush that an append asked for, off this thread. Wait for it when it is
+    /// [`FlushWanted::Everything`].
+    pub fn start_flush(
+        self: &Arc<Self>,
+        wanted: FlushWanted,
+        now: Timestamp,
+    ) -> Option<JoinHandle<Result<(), LogError>>> {
+        if wanted == FlushWanted::Nothing {
+            return None;
+        }
+        let log = Arc::clone(&self.log);
+        Some(tokio::task::spawn_blocking(move || log.flush(wanted, now)))
+    }
+
+    /// The largest epoch and its end up to which the reader's log agrees with this one; `None` while it agrees.
+    fn diverging(&self, parameters: &ReadParameters) -> Result<Option<(LeaderEpoch, Offset)>, ReplicaError> {
+        let EpochEndOffset { epoch, end_offset } =
+            self.log.end_offset_for_epoch(parameters.last_fetched_epoch);
+        ensure!(
+            epoch != LeaderEpoch::UNKNOWN,
+            OffsetOutOfRangeSnafu {
+                offset: parameters.fetch_offset,
+                log_start_offset: self.log.log_start_offset(),
+                log_end_offset: self.log.log_end_offset(),
+            }
+        );
+        let has_diverged = epoch < parameters.last_fetched_epoch || end_offset < parameters.fetch_offset;
+        Ok(has_diverged.then_some((epoch, end_offset)))
+    }
+}
