@@ -1,0 +1,149 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use snafu::{OptionExt, ResultExt, Snafu};
+use tracing::{debug, error};
+use wire::{ApiKey, DecodeError, Reader, Records, Request, RequestHeader, Writer};
+
+use super::table::{self, Api};
+use super::{Answer, ConnectionContext, Part, RequestContext, ResponseFrame, Services};
+use crate::log::FileSlice;
+
+/// A request that is no request of ours: the connection is closed, as Kafka does.
+#[derive(Debug, Snafu)]
+pub enum DispatchError {
+    #[snafu(display("the frame ends inside the request header"))]
+    Header { source: DecodeError },
+    #[snafu(display("no API has the key {api_key}"))]
+    UnknownApi { api_key: i16 },
+    #[snafu(display("{api} is not served in version {version}"))]
+    UnsupportedVersion { api: ApiKey, version: i16 },
+    #[snafu(display("reading {api} version {version}: {source}"))]
+    Body { api: ApiKey, version: i16, source: DecodeError },
+}
+
+/// A request whose handler runs when polled.
+pub struct Dispatched {
+    pub answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
+    /// The next request of the same kind may start before this one is answered.
+    pub is_pipelined: bool,
+}
+
+/// Starts the request in `frame`, which begins with the request header.
+pub fn dispatch(
+    services: &Arc<Services>,
+    connection: &Arc<ConnectionContext>,
+    frame: Bytes,
+) -> Result<Dispatched, DispatchError> {
+    let (api_key, version) = peek(&frame)?;
+    let api = table::find(api_key).context(UnknownApiSnafu { api_key })?;
+    if !api.accepts(version) {
+        return unsupported_version(services, connection, api, version, frame);
+    }
+    let mut reader = Reader::new(frame);
+    let header =
+        RequestHeader::decode(&mut reader, api.key.request_header_version(version)).context(HeaderSnafu)?;
+    let context = RequestContext {
+        connection: Arc::clone(connection),
+        api: api.key,
+        version,
+        correlation_id: header.correlation_id,
+        client_id: header.client_id.unwrap_or(wire::Str::EMPTY),
+    };
+    debug!(api = api.key.name(), api_version = version, correlation_id = header.correlation_id,
+        client_id = ?context.client_id, "request");
+    let answer =
+        api.begin(Arc::clone(services), context, reader).context(BodySnafu { api: api.key, version })?;
+    Ok(Dispatched { answer, is_pipelined: api.is_pipelined })
+}
+
+/// Whether the frame whose first two bytes are `api_key` may overtake waiting ones of its kind.
+pub fn is_pipelined_frame(api_key: &[u8]) -> bool {
+    let api = api_key.first_chunk().and_then(|bytes| table::find(i16::from_be_bytes(*bytes)));
+    api.is_some_and(|api| api.is_pipelined)
+}
+
+fn peek(frame: &Bytes) -> Result<(i16, i16), DispatchError> {
+    let mut reader = Reader::new(frame.slice(..frame.len().min(4)));
+    let api_key = reader.i16().context(HeaderSnafu)?;
+    let version = reader.i16().context(HeaderSnafu)?;
+    Ok((api_key, version))
+}
+
+/// ApiVersions alone answers versions it does not know, in the layout of version 0, so that a newer client can
+/// ask again (KIP-511). Its body is not read.
+fn unsupported_version(
+    services: &Arc<Services>,
+    connection: &Arc<ConnectionContext>,
+    api: &Api,
+    version: i16,
+    frame: Bytes,
+) -> Result<Dispatched, DispatchError> {
+    if api.key != ApiKey::ApiVersions {
+        return UnsupportedVersionSnafu { api: api.key, version }.fail();
+    }
+    let mut reader = Reader::new(frame);
+    let header = RequestHeader::decode(&mut reader, 0).context(HeaderSnafu)?;
+    let context = RequestContext {
+        connection: Arc::clone(connection),
+        api: api.key,
+        version: 0,
+        correlation_id: header.correlation_id,
+        client_id: wire::Str::EMPTY,
+    };
+    let response = super::api_versions::unsupported_version(services);
+    let answer = respond::<wire::ApiVersionsRequest>(&context, &response, &[]);
+    Ok(Dispatched { answer: Box::pin(std::future::ready(answer)), is_pipelined: false })
+}
+
+/// Decodes a request and makes the future that answers it.
+pub(super) fn begin<R, F, Fut>(
+    services: Arc<Services>,
+    context: RequestContext,
+    mut reader: Reader,
+    handle: F,
+) -> Result<Pin<Box<dyn Future<Output = Answer> + Send>>, DecodeError>
+where
+    R: Request + Send + 'static,
+    F: FnOnce(Arc<Services>, RequestContext, R) -> Fut,
+    Fut: Future<Output = Answer> + Send + 'static,
+{
+    let request = R::decode(&mut reader, context.version)?;
+    // What follows the body inside the frame is ignored, as in Kafka.
+    drop(reader);
+    Ok(Box::pin(handle(services, context, request)))
+}
+
+/// Encodes a response; `files` are what its [`Records::External`] tokens stand for.
+pub(super) fn respond<R: Request>(
+    context: &RequestContext,
+    response: &R::Response,
+    files: &[FileSlice],
+) -> Answer {
+    let mut writer = Writer::with_capacity(256);
+    if let Err(error) =
+        wire::write_response::<R>(&mut writer, context.correlation_id, response, context.version)
+    {
+        error!(api = context.api.name(), api_version = context.version, %error, "a response cannot be encoded");
+        return Answer::Close;
+    }
+    let (buffer, splices) = writer.into_parts();
+    let mut buffer = buffer.freeze();
+    let mut frame = ResponseFrame::default();
+    let mut taken = 0;
+    for splice in splices {
+        frame.push(Part::Memory(buffer.split_to(splice.at - taken)));
+        taken = splice.at;
+        match splice.content {
+            Records::Bytes(bytes) => frame.push(Part::Memory(bytes)),
+            Records::External { token, .. } => {
+                let slice = files.get(token as usize).expect("a handler gives a file for each token");
+                frame.push(Part::File(slice.clone()));
+            }
+        }
+    }
+    frame.push(Part::Memory(buffer));
+    Answer::Response(frame)
+}

@@ -1,0 +1,428 @@
+//! Reads record batches from partitions.
+//!
+//! Behaviour: batches go out as they lie in the log, as file ranges. The first partition that has data gives at
+//! least one batch, however large. The answer waits up to `max_wait_ms` for `min_bytes`, unless something else
+//! is to be told: an error, a divergence, a moved leader. Sessions (KIP-227) answer what has changed.
+//!
+//! Versions: 4 read_committed (KIP-98) · 5 log start offset · 7 sessions (KIP-227) · 9 leader epochs (KIP-320) ·
+//! 10 zstd (KIP-110) · 11 rack (KIP-392) · 12 flexible, diverging epochs (KIP-595) · 13 topic ids (KIP-516) ·
+//! 15 replica state (KIP-903) · 16 leader endpoints (KIP-951) · 17, 18 fields of KRaft followers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wire::fetch_response::{
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+};
+use wire::{FetchRequest, FetchResponse, Records, Str, Uuid};
+
+use super::dispatch::respond;
+use super::error_code::fetch_error;
+use super::leader_hints::{LeaderEndpoint, LeaderHints};
+use super::{Answer, ErrorCode, RequestContext, Services};
+use crate::log::{FileSlice, LogError};
+use crate::model::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
+use crate::purgatory::{Waiter, WatchList};
+use crate::records::{Codec, TargetCompression};
+use crate::replica::{
+    FetchContext, FetchKind, FetchPartition, FetchSessionError, Isolation, Partition, PartitionChange,
+    PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef,
+};
+use crate::security::{Operation, Resource};
+
+/// The replica id of consumers.
+const CONSUMER: i32 = -1;
+/// The replica id of the debug consumer, which may read from followers.
+const DEBUG_CONSUMER: i32 = -2;
+
+/// What the whole request asks for.
+struct Wanted {
+    replica_id: i32,
+    isolation: Isolation,
+    bytes_max: usize,
+    bytes_min: usize,
+    deadline: Instant,
+}
+
+/// One partition of the answer to be.
+struct Read {
+    key: PartitionKey,
+    partition: Option<Arc<Partition>>,
+    result: Result<PartitionRead, ErrorCode>,
+}
+
+pub async fn answer(services: &Services, context: &RequestContext, mut request: FetchRequest) -> Answer {
+    let wanted = wanted(context, &request);
+    let uses_topic_ids = context.version >= 13;
+    let (partitions, forgotten) = take_partitions(&mut request, uses_topic_ids);
+    let begun = services.fetch_sessions.begin(
+        request.session_id,
+        request.session_epoch,
+        uses_topic_ids,
+        wanted.replica_id >= 0,
+        partitions,
+        &forgotten,
+        services.clock.now(),
+    );
+    let fetch = match begun {
+        Ok(fetch) => fetch,
+        Err(error) => {
+            let response = FetchResponse { error_code: session_error(error).code(), ..Default::default() };
+            return respond::<FetchRequest>(context, &response, &[]);
+        }
+    };
+    let reads = read_until_enough(services, context, &wanted, &fetch).await;
+    let mut files = Vec::new();
+    let response = response(services, context, &fetch, reads, &mut files);
+    respond::<FetchRequest>(context, &response, &files)
+}
+
+fn wanted(context: &RequestContext, request: &FetchRequest) -> Wanted {
+    let replica_id =
+        if context.version >= 15 { request.replica_state.replica_id } else { request.replica_id };
+    let isolation = match (replica_id, request.isolation_level) {
+        (CONSUMER, 1) => Isolation::Committed,
+        (CONSUMER, _) => Isolation::HighWatermark,
+        _ => Isolation::LogEnd,
+    };
+    let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    Wanted {
+        replica_id,
+        isolation,
+        bytes_max: usize::try_from(request.max_bytes).unwrap_or(0),
+        bytes_min: usize::try_from(request.min_bytes).unwrap_or(0),
+        deadline: Instant::now() + max_wait,
+    }
+}
+
+type Partitions = Vec<(PartitionKey, FetchPartition)>;
+
+fn take_partitions(request: &mut FetchRequest, uses_topic_ids: bool) -> (Partitions, Vec<PartitionKey>) {
+    let topic_ref = |name: &str, id: Uuid| {
+        if uses_topic_ids {
+            TopicRef::Id(TopicId(id.0))
+        } else {
+            TopicName::new(name).map_or_else(|_| TopicRef::IllegalName(name.to_owned()), TopicRef::Name)
+        }
+    };
+    let mut partitions = Vec::new();
+    for topic in &request.topics {
+        let topic_ref = topic_ref(&topic.topic, topic.topic_id);
+        for partition in &topic.partitions {
+            let key =
+                PartitionKey { topic: topic_ref.clone(), partition: PartitionIndex(partition.partition) };
+            let wanted = FetchPartition {
+                fetch_offset: Offset(partition.fetch_offset),
+                bytes_max: partition.partition_max_bytes,
+                current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
+                last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch),
+                log_start_offset: Offset(partition.log_start_offset),
+            };
+            partitions.push((key, wanted));
+        }
+    }
+    let mut forgotten = Vec::new();
+    for topic in &request.forgotten_topics_data {
+        let topic_ref = topic_ref(&topic.topic, topic.topic_id);
+        forgotten.extend(topic.partitions.iter().map(|&partition| PartitionKey {
+            topic: topic_ref.clone(),
+            partition: PartitionIndex(partition),
+        }));
+    }
+    (partitions, forgotten)
+}
+
+fn session_error(error: FetchSessionError) -> ErrorCode {
+    match error {
+        FetchSessionError::IdNotFound => ErrorCode::FetchSessionIdNotFound,
+        FetchSessionError::InvalidEpoch => ErrorCode::InvalidFetchSessionEpoch,
+        FetchSessionError::TopicIdUse => ErrorCode::FetchSessionTopicIdError,
+    }
+}
+
+/// Reads, and reads again when something changed, until there is enough to answer or the time is up.
+async fn read_until_enough(
+    services: &Services,
+    context: &RequestContext,
+    wanted: &Wanted,
+    fetch: &FetchContext,
+) -> Vec<Read> {
+    let mut reads = read_all(services, context, wanted, fetch).await;
+    if is_enough(wanted, &reads) || Instant::now() >= wanted.deadline {
+        return reads;
+    }
+    let waiter = Waiter::new();
+    let partitions = reads.iter().filter_map(|read| read.partition.as_ref());
+    let _registrations: Vec<_> =
+        partitions.map(|partition| WatchList::register(partition.watchers(), &waiter)).collect();
+    let mut stopping = services.shutdown.requested();
+    loop {
+        reads = read_all(services, context, wanted, fetch).await;
+        if is_enough(wanted, &reads) {
+            return reads;
+        }
+        tokio::select! {
+            waited = tokio::time::timeout_at(wanted.deadline, waiter.wait()) => {
+                if waited.is_err() {
+                    return reads;
+                }
+            }
+            () = &mut stopping => return reads,
+        }
+    }
+}
+
+fn is_enough(wanted: &Wanted, reads: &[Read]) -> bool {
+    let mut size_bytes = 0;
+    for read in reads {
+        match &read.result {
+            Err(_) => return true,
+            Ok(read) if read.diverging.is_some() => return true,
+            Ok(read) => size_bytes += read.read.as_ref().map_or(0, |read| read.size_bytes),
+        }
+    }
+    reads.is_empty() || size_bytes >= wanted.bytes_min
+}
+
+async fn read_all(
+    services: &Services,
+    context: &RequestContext,
+    wanted: &Wanted,
+    fetch: &FetchContext,
+) -> Vec<Read> {
+    let mut bytes_left = wanted.bytes_max;
+    let mut has_data = false;
+    let mut reads = Vec::with_capacity(fetch.partitions.len());
+    for (key, partition) in &fetch.partitions {
+        let parameters = ReadParameters {
+            fetch_offset: partition.fetch_offset,
+            bytes_max: usize::try_from(partition.bytes_max).unwrap_or(0).min(bytes_left),
+            at_least_one_batch: !has_data,
+            isolation: wanted.isolation,
+            current_leader_epoch: partition.current_leader_epoch,
+            last_fetched_epoch: partition.last_fetched_epoch,
+            needs_leader: wanted.replica_id != DEBUG_CONSUMER,
+            may_wait: false,
+        };
+        let found = find(services, context, wanted, key);
+        let result = match &found {
+            Ok(found) => read_one(found, parameters).await.map_err(|error| error_for(context, &error)),
+            Err(code) => Err(*code),
+        };
+        if let Ok(PartitionRead { read: Some(read), .. }) = &result {
+            has_data = has_data || read.size_bytes > 0;
+            bytes_left = bytes_left.saturating_sub(read.size_bytes);
+        }
+        reads.push(Read { key: key.clone(), partition: found.ok(), result });
+    }
+    reads
+}
+
+/// Reads here as long as nothing has to come from the disk, else on the blocking pool.
+async fn read_one(
+    partition: &Arc<Partition>,
+    parameters: ReadParameters,
+) -> Result<PartitionRead, ReplicaError> {
+    match partition.read(&parameters) {
+        Err(ReplicaError::Log { source: LogError::WouldBlock }) => {}
+        read => return read,
+    }
+    let partition = Arc::clone(partition);
+    let read = move || partition.read(&ReadParameters { may_wait: true, ..parameters });
+    tokio::task::spawn_blocking(read).await.unwrap_or(Err(ReplicaError::StorageError))
+}
+
+fn find(
+    services: &Services,
+    context: &RequestContext,
+    wanted: &Wanted,
+    key: &PartitionKey,
+) -> Result<Arc<Partition>, ErrorCode> {
+    let image;
+    let name: &str = match &key.topic {
+        TopicRef::Name(name) => name,
+        TopicRef::IllegalName(_) => return Err(ErrorCode::UnknownTopicOrPartition),
+        TopicRef::Id(id) => {
+            image = services.metadata.image();
+            image.topic_name(*id).ok_or(ErrorCode::UnknownTopicId)?
+        }
+    };
+    let is_allowed = if wanted.replica_id >= 0 {
+        services.authorizer.allows(context.principal(), Operation::ClusterAction, Resource::Cluster)
+    } else {
+        services.authorizer.allows(context.principal(), Operation::Read, Resource::Topic(name))
+    };
+    if !is_allowed {
+        return Err(ErrorCode::TopicAuthorizationFailed);
+    }
+    let partition =
+        services.replicas.partition(name, key.partition).map_err(|error| error_for(context, &error))?;
+    if let TopicRef::Id(id) = key.topic
+        && partition.topic_id() != id
+    {
+        return Err(ErrorCode::InconsistentTopicId);
+    }
+    let compression = partition.settings().validation.compression;
+    if matches!(compression, TargetCompression::Fixed(Codec::Zstd, _)) && context.version < 10 {
+        return Err(ErrorCode::UnsupportedCompressionType);
+    }
+    Ok(partition)
+}
+
+/// Clients of v5 and older do not know KAFKA_STORAGE_ERROR.
+fn error_for(context: &RequestContext, error: &ReplicaError) -> ErrorCode {
+    match fetch_error(error) {
+        ErrorCode::KafkaStorageError if context.version <= 5 => ErrorCode::NotLeaderOrFollower,
+        code => code,
+    }
+}
+
+fn response(
+    services: &Services,
+    context: &RequestContext,
+    fetch: &FetchContext,
+    reads: Vec<Read>,
+    files: &mut Vec<FileSlice>,
+) -> FetchResponse {
+    let changes: Vec<PartitionChange> = reads.iter().map(change).collect();
+    let mut response = FetchResponse::default();
+    let mut hints = LeaderHints::default();
+    let mut is_told = vec![true; reads.len()];
+    match &fetch.kind {
+        FetchKind::Sessionless => {}
+        FetchKind::Full => {
+            let now = services.clock.now();
+            let random = || u32::from_be_bytes(services.random.bytes());
+            response.session_id = services.fetch_sessions.finish_full(fetch, &changes, now, random);
+        }
+        FetchKind::Incremental(session) => {
+            let mut session = session.lock();
+            response.session_id = session.id();
+            for ((is_told, read), change) in is_told.iter_mut().zip(&reads).zip(&changes) {
+                *is_told = session.must_respond(&read.key, change);
+            }
+        }
+    }
+    let mut latest: Option<TopicRef> = None;
+    for (read, is_told) in reads.into_iter().zip(is_told) {
+        if !is_told {
+            continue;
+        }
+        let topic = read.key.topic.clone();
+        let partition = partition_data(services, context, read, files, &mut hints);
+        if latest.as_ref() != Some(&topic) {
+            response.responses.push(topic_response(&topic));
+            latest = Some(topic);
+        }
+        if let Some(topic) = response.responses.last_mut() {
+            topic.partitions.push(partition);
+        }
+    }
+    if context.version >= 16 {
+        response.node_endpoints = hints.into_endpoints().into_iter().map(node_endpoint).collect();
+    }
+    response
+}
+
+fn topic_response(topic: &TopicRef) -> FetchableTopicResponse {
+    let mut response = FetchableTopicResponse::default();
+    match topic {
+        TopicRef::Name(name) => response.topic = name.as_str().into(),
+        TopicRef::IllegalName(name) => response.topic = name.as_str().into(),
+        TopicRef::Id(id) => response.topic_id = Uuid(id.0),
+    }
+    response
+}
+
+fn change(read: &Read) -> PartitionChange {
+    match &read.result {
+        Ok(read) => PartitionChange {
+            has_records: read.read.as_ref().is_some_and(|read| read.size_bytes > 0),
+            has_error: false,
+            has_news: read.diverging.is_some(),
+            high_watermark: read.high_watermark,
+            log_start_offset: read.log_start_offset,
+        },
+        Err(_) => PartitionChange {
+            has_records: false,
+            has_error: true,
+            has_news: false,
+            high_watermark: Offset::NONE,
+            log_start_offset: Offset::NONE,
+        },
+    }
+}
+
+fn partition_data(
+    services: &Services,
+    context: &RequestContext,
+    read: Read,
+    files: &mut Vec<FileSlice>,
+    hints: &mut LeaderHints,
+) -> PartitionData {
+    let mut data = PartitionData { partition_index: read.key.partition.0, ..PartitionData::default() };
+    match read.result {
+        Ok(result) => {
+            data.high_watermark = result.high_watermark.0;
+            data.last_stable_offset = result.last_stable_offset.0;
+            data.log_start_offset = result.log_start_offset.0;
+            data.aborted_transactions = result.aborted.map(|aborted| {
+                let transaction = |aborted: crate::log::AbortedTransaction| AbortedTransaction {
+                    producer_id: aborted.producer_id.0,
+                    first_offset: aborted.first_offset.0,
+                };
+                aborted.into_iter().map(transaction).collect()
+            });
+            if let Some((epoch, end_offset)) = result.diverging {
+                data.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end_offset.0 };
+            }
+            data.records = Some(records(result.read.map(|read| read.slices).unwrap_or_default(), files));
+        }
+        Err(code) => {
+            data.error_code = code.code();
+            data.high_watermark = -1;
+            data.log_start_offset = -1;
+            if code == ErrorCode::OffsetOutOfRange {
+                data.log_start_offset =
+                    read.partition.map_or(-1, |partition| partition.log().log_start_offset().0);
+            }
+            data.records = Some(Records::Bytes(bytes::Bytes::new()));
+            let is_about_leader =
+                matches!(code, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch);
+            if is_about_leader && context.version >= 12 {
+                let image = services.metadata.image();
+                let topic = match &read.key.topic {
+                    TopicRef::Name(name) => image.topic(name),
+                    TopicRef::IllegalName(_) => None,
+                    TopicRef::Id(id) => image.topic_by_id(*id),
+                };
+                let (leader, epoch) = hints.add(services, context, topic, read.key.partition);
+                data.current_leader = LeaderIdAndEpoch { leader_id: leader.0, leader_epoch: epoch.0 };
+            }
+        }
+    }
+    data
+}
+
+/// The records of a partition as a file range: a read ends with its segment, so there is one at the most.
+fn records(slices: Vec<FileSlice>, files: &mut Vec<FileSlice>) -> Records {
+    let token = files.len() as u32;
+    match slices.into_iter().next() {
+        None => Records::Bytes(bytes::Bytes::new()),
+        Some(first) => {
+            let size_bytes = first.size_bytes;
+            files.push(first);
+            Records::External { size_bytes, token }
+        }
+    }
+}
+
+fn node_endpoint(leader: LeaderEndpoint) -> NodeEndpoint {
+    NodeEndpoint {
+        node_id: leader.id.0,
+        host: leader.host.into(),
+        port: i32::from(leader.port),
+        rack: leader.rack.map(Str::from),
+    }
+}

@@ -1,0 +1,93 @@
+//! Which broker coordinates a group.
+//!
+//! Behaviour: the leader of the key's partition of the internal topic. Until it has a leader the
+//! answer is COORDINATOR_NOT_AVAILABLE.
+//!
+//! Versions: 1 key type (KIP-98) · 3 flexible · 4 many keys (KIP-699) · 5, 6 share groups (KIP-932).
+
+use wire::find_coordinator_response::Coordinator;
+use wire::{FindCoordinatorRequest, FindCoordinatorResponse, Str};
+
+use super::{ErrorCode, RequestContext, Services};
+use crate::metadata::control::Endpoint;
+use crate::model::BrokerId;
+use crate::security::{Operation, Resource};
+
+const GROUP: i8 = 0;
+
+struct Found {
+    id: BrokerId,
+    endpoint: Endpoint,
+}
+
+pub async fn handle(
+    services: &Services,
+    context: &RequestContext,
+    request: FindCoordinatorRequest,
+) -> FindCoordinatorResponse {
+    if context.version < 4 {
+        return match find(services, context, request.key_type, &request.key).await {
+            Ok(found) => FindCoordinatorResponse {
+                error_message: Some(Str::from_static("NONE")),
+                node_id: found.id.0,
+                host: found.endpoint.host.into(),
+                port: i32::from(found.endpoint.port),
+                ..FindCoordinatorResponse::default()
+            },
+            Err(code) => FindCoordinatorResponse {
+                error_code: code.code(),
+                error_message: Some(message(code).into()),
+                node_id: -1,
+                port: -1,
+                ..FindCoordinatorResponse::default()
+            },
+        };
+    }
+    let mut response = FindCoordinatorResponse::default();
+    for key in request.coordinator_keys {
+        let found = find(services, context, request.key_type, &key).await;
+        response.coordinators.push(match found {
+            Ok(found) => Coordinator {
+                key,
+                node_id: found.id.0,
+                host: found.endpoint.host.into(),
+                port: i32::from(found.endpoint.port),
+                ..Coordinator::default()
+            },
+            Err(code) => {
+                Coordinator { key, error_code: code.code(), node_id: -1, port: -1, ..Coordinator::default() }
+            }
+        });
+    }
+    response
+}
+
+/// What version 1 to 3 say in words besides the code.
+fn message(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::CoordinatorNotAvailable => "The coordinator is not available.",
+        ErrorCode::GroupAuthorizationFailed => "Group authorization failed.",
+        _ => "This request is not supported by the broker.",
+    }
+}
+
+async fn find(
+    services: &Services,
+    context: &RequestContext,
+    key_type: i8,
+    key: &str,
+) -> Result<Found, ErrorCode> {
+    if key_type != GROUP {
+        return Err(ErrorCode::InvalidRequest);
+    }
+    if !services.authorizer.allows(context.principal(), Operation::Describe, Resource::Group(key)) {
+        return Err(ErrorCode::GroupAuthorizationFailed);
+    }
+    let image = services.metadata.image();
+    let known = image.topic("__consumer_offsets").ok_or(ErrorCode::CoordinatorNotAvailable)?;
+    let partition =
+        known.partition(services.groups.partition_for(key)).ok_or(ErrorCode::CoordinatorNotAvailable)?;
+    let endpoint =
+        image.leader(partition, context.listener()).map_err(|_| ErrorCode::CoordinatorNotAvailable)?;
+    Ok(Found { id: partition.leader, endpoint: endpoint.clone() })
+}

@@ -1,0 +1,39 @@
+//! From frames to answers: the list of APIs, the context of a request, one file per API.
+//!
+//! [`dispatch`] reads the header, finds the API's row in [`table`], decodes the body and starts the handler.
+//! A handler translates: wire types to domain values, domain results to wire types and error codes
+//! ([`ErrorCode`]). It holds no rules; API versions end here.
+
+mod context;
+mod dispatch;
+mod error_code;
+mod groups;
+mod leader_hints;
+mod response;
+pub mod table;
+
+mod api_versions;
+mod delete_groups;
+mod delete_records;
+mod describe_cluster;
+mod describe_groups;
+mod describe_topic_partitions;
+mod fetch;
+mod find_coordinator;
+mod heartbeat;
+mod join_group;
+mod leave_group;
+mod list_groups;
+mod list_offsets;
+mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
+mod offset_for_leader_epoch;
+mod produce;
+mod sync_group;
+
+pub use context::{ConnectionContext, RequestContext, Services};
+pub use dispatch::{DispatchError, Dispatched, dispatch, is_pipelined_frame};
+pub use error_code::{ERROR_CODES, ErrorCode};
+pub use response::{Answer, Part, ResponseFrame};

@@ -1,0 +1,132 @@
+//! Stores the offsets of a group.
+//!
+//! Behaviour: partitions that do not exist fail by themselves, the others are stored together. Version 0, which
+//! stores offsets in ZooKeeper, is not served yet.
+//!
+//! Versions: 1 generation and member · 2 retention (until 4) · 6 leader epoch (KIP-320) · 7 static members
+//! (KIP-345) · 8 flexible · 9 stale member epochs (KIP-848) · 10 topic ids.
+
+use wire::offset_commit_request::OffsetCommitRequestTopic;
+use wire::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use wire::{OffsetCommitRequest, OffsetCommitResponse};
+
+use super::error_code::group_error;
+use super::{ErrorCode, RequestContext, Services};
+use crate::group::{CommitOffsets, GenerationId, GroupId, MemberId, OffsetToCommit};
+use crate::metadata::{Image, Topic};
+use crate::model::{LeaderEpoch, Offset, PartitionIndex, Timestamp, TopicId, TopicPartition};
+use crate::security::{Operation, Resource};
+
+pub async fn handle(
+    services: &Services,
+    context: &RequestContext,
+    request: OffsetCommitRequest,
+) -> OffsetCommitResponse {
+    let group = Resource::Group(&request.group_id);
+    let may_commit = services.authorizer.allows(context.principal(), Operation::Read, group);
+    let whole_error = (!may_commit).then_some(ErrorCode::GroupAuthorizationFailed);
+    let image = services.metadata.image();
+    let mut offsets = Vec::new();
+    let mut response = OffsetCommitResponse::default();
+    for topic in &request.topics {
+        let known = find(context, &image, topic);
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for wanted in &topic.partitions {
+            let index = PartitionIndex(wanted.partition_index);
+            let code = match (whole_error, known) {
+                (Some(code), _) => code,
+                (None, Err(code)) => code,
+                (None, Ok(known)) => match check(services, context, known, index) {
+                    Err(code) => code,
+                    Ok(topic_partition) => {
+                        offsets.push(OffsetToCommit {
+                            topic_partition,
+                            offset: Offset(wanted.committed_offset),
+                            leader_epoch: LeaderEpoch(wanted.committed_leader_epoch),
+                            metadata: wanted.committed_metadata.as_deref().unwrap_or_default().to_owned(),
+                            commit_timestamp: commit_timestamp(context, wanted.commit_timestamp),
+                        });
+                        ErrorCode::None
+                    }
+                },
+            };
+            partitions.push(OffsetCommitResponsePartition {
+                partition_index: wanted.partition_index,
+                error_code: code.code(),
+            });
+        }
+        response.topics.push(OffsetCommitResponseTopic {
+            name: topic.name.clone(),
+            topic_id: topic.topic_id,
+            partitions,
+        });
+    }
+    let is_asked = request.topics.is_empty() || !offsets.is_empty();
+    if whole_error.is_none() && is_asked {
+        commit(services, context, &request, offsets, &mut response).await;
+    }
+    response
+}
+
+fn commit_timestamp(context: &RequestContext, timestamp: i64) -> Option<Timestamp> {
+    (context.version == 1 && timestamp >= 0).then_some(Timestamp(timestamp))
+}
+
+fn find<'a>(
+    context: &RequestContext,
+    image: &'a Image,
+    topic: &OffsetCommitRequestTopic,
+) -> Result<&'a Topic, ErrorCode> {
+    if context.version >= 10 {
+        let known = image.topic_by_id(TopicId(topic.topic_id.0));
+        return known.map(|topic| &**topic).ok_or(ErrorCode::UnknownTopicId);
+    }
+    image.topic(&topic.name).map(|topic| &**topic).ok_or(ErrorCode::UnknownTopicOrPartition)
+}
+
+fn check(
+    services: &Services,
+    context: &RequestContext,
+    topic: &Topic,
+    index: PartitionIndex,
+) -> Result<TopicPartition, ErrorCode> {
+    let resource = Resource::Topic(&topic.name);
+    if !services.authorizer.allows(context.principal(), Operation::Read, resource) {
+        return Err(ErrorCode::TopicAuthorizationFailed);
+    }
+    topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    Ok(TopicPartition::new(topic.name.clone(), index))
+}
+
+/// Stores what passed the checks and fills its codes in, in order.
+async fn commit(
+    services: &Services,
+    context: &RequestContext,
+    request: &OffsetCommitRequest,
+    offsets: Vec<OffsetToCommit>,
+    response: &mut OffsetCommitResponse,
+) {
+    let retention_ms = (2..=4).contains(&context.version).then_some(request.retention_time_ms);
+    let command = CommitOffsets {
+        group_id: GroupId::from(&*request.group_id),
+        member_id: MemberId::from(&*request.member_id),
+        group_instance_id: request.group_instance_id.as_deref().map(Into::into),
+        generation_id: GenerationId(request.generation_id_or_member_epoch),
+        retention_ms: retention_ms.filter(|&retention_ms| retention_ms >= 0),
+        offsets,
+    };
+    let result = services.groups.commit_offsets(command).await;
+    let passed = response
+        .topics
+        .iter_mut()
+        .flat_map(|topic| &mut topic.partitions)
+        .filter(|partition| partition.error_code == ErrorCode::None.code());
+    match result {
+        Ok(results) => {
+            for (partition, result) in passed.zip(results) {
+                partition.error_code = result.map_or_else(group_error, |()| ErrorCode::None).code();
+            }
+        }
+        Err(error) => passed.for_each(|partition| partition.error_code = group_error(error).code()),
+    }
+}

@@ -1,0 +1,313 @@
+//! Appends record batches to partitions.
+//!
+//! Behaviour: each partition of a request succeeds or fails by itself. A partition takes exactly one batch of
+//! magic 2. With acks=all the answer waits until the batch is committed or the request's timeout passes (the
+//! batch then stays); the next produce request of the connection is appended meanwhile. With acks=0 there is no
+//! answer: an error closes the connection.
+//!
+//! Versions: 3 record batches of magic 2 (KIP-98) · 5 log start offset (KIP-107) · 7 zstd (KIP-110) · 8 record
+//! errors (KIP-467) · 9 flexible · 10 leader hints (KIP-951) · 12 transactions V2 (KIP-890) · 13 topic ids
+//! (KIP-516).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use wire::produce_response::{
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse,
+};
+use wire::{ProduceRequest, ProduceResponse, Records, Str, Uuid};
+
+use super::dispatch::respond;
+use super::error_code::produce_error;
+use super::leader_hints::{LeaderEndpoint, LeaderHints};
+use super::{Answer, ErrorCode, RequestContext, Services};
+use crate::log::FlushWanted;
+use crate::metadata::Image;
+use crate::model::{PartitionIndex, TopicId, is_internal_topic};
+use crate::records::{self, AppendOrigin, BatchHeader, RecordSetFormat, ValidationRules};
+use crate::replica::{AppendOptions, Appended, Partition, ReplicaError, ReplicaManager, WatchedOffset};
+use crate::security::{Operation, Resource};
+
+/// The client id that may write to internal topics, as in Kafka.
+const ADMIN_CLIENT_ID: &str = "__admin_client";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Acks {
+    None,
+    Leader,
+    All,
+}
+
+/// A topic of the request, named one way or the other, with the outcome of each of its partitions.
+struct TopicResult {
+    name: Str,
+    topic_id: Uuid,
+    partitions: Vec<(i32, Outcome)>,
+}
+
+enum Outcome {
+    Appended(Arc<Partition>, Appended),
+    Refused(Refusal),
+}
+
+struct Refusal {
+    code: ErrorCode,
+    message: Option<String>,
+    record_errors: Vec<records::RecordError>,
+}
+
+pub async fn answer(services: &Services, context: &RequestContext, request: ProduceRequest) -> Answer {
+    let acks = match request.acks {
+        0 => Some(Acks::None),
+        1 => Some(Acks::Leader),
+        -1 => Some(Acks::All),
+        _ => None,
+    };
+    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let deadline = Instant::now() + timeout;
+    let mut topics = append_all(services, context, request, acks);
+    flush_wanted(services, &mut topics).await;
+    if acks == Some(Acks::All) {
+        wait_committed(&mut topics, deadline).await;
+    }
+    if acks == Some(Acks::None) {
+        let has_error = topics
+            .iter()
+            .flat_map(|topic| &topic.partitions)
+            .any(|(_, outcome)| matches!(outcome, Outcome::Refused(_)));
+        return if has_error { Answer::Close } else { Answer::Nothing };
+    }
+    respond::<ProduceRequest>(context, &response(services, context, topics), &[])
+}
+
+fn append_all(
+    services: &Services,
+    context: &RequestContext,
+    request: ProduceRequest,
+    acks: Option<Acks>,
+) -> Vec<TopicResult> {
+    let image = services.metadata.image();
+    let is_whole_refused = refuse_whole(services, context, &request);
+    let mut topics = Vec::with_capacity(request.topic_data.len());
+    for topic in request.topic_data {
+        let name = resolve(&image, context, &topic.name, topic.topic_id);
+        let mut partitions = Vec::with_capacity(topic.partition_data.len());
+        for data in topic.partition_data {
+            let index = PartitionIndex(data.index);
+            let outcome = match (acks, &is_whole_refused, &name) {
+                (None, ..) => Outcome::Refused(Refusal::of(ErrorCode::InvalidRequiredAcks)),
+                (_, Some(code), _) => Outcome::Refused(Refusal::of(*code)),
+                (_, _, Err(code)) => Outcome::Refused(Refusal::of(*code)),
+                (Some(acks), None, Ok(name)) => append(services, context, name, index, data.records, acks),
+            };
+            partitions.push((data.index, outcome));
+        }
+        topics.push(TopicResult { name: topic.name, topic_id: topic.topic_id, partitions });
+    }
+    topics
+}
+
+/// A transactional batch needs a transactional id that the client may write with.
+fn refuse_whole(
+    services: &Services,
+    context: &RequestContext,
+    request: &ProduceRequest,
+) -> Option<ErrorCode> {
+    let partitions = request.topic_data.iter().flat_map(|topic| &topic.partition_data);
+    let has_transactional = partitions
+        .filter_map(|partition| partition.records.as_ref())
+        .any(|records| matches!(records, Records::Bytes(bytes) if is_transactional(bytes)));
+    if !has_transactional {
+        return None;
+    }
+    let is_authorized = request.transactional_id.as_ref().is_some_and(|id| {
+        services.authorizer.allows(context.principal(), Operation::Write, Resource::TransactionalId(id))
+    });
+    (!is_authorized).then_some(ErrorCode::TransactionalIdAuthorizationFailed)
+}
+
+fn is_transactional(records: &Bytes) -> bool {
+    BatchHeader::read(records).is_ok_and(|header| header.attributes.is_transactional())
+}
+
+/// The topic's name: the request's, or the one behind its id.
+fn resolve(image: &Image, context: &RequestContext, name: &Str, topic_id: Uuid) -> Result<Str, ErrorCode> {
+    if context.version < 13 {
+        return Ok(name.clone());
+    }
+    image
+        .topic_name(TopicId(topic_id.0))
+        .map(|name| Str::from(name.as_str()))
+        .ok_or(ErrorCode::UnknownTopicId)
+}
+
+fn append(
+    services: &Services,
+    context: &RequestContext,
+    topic: &str,
+    index: PartitionIndex,
+    records: Option<Records>,
+    acks: Acks,
+) -> Outcome {
+    if !services.authorizer.allows(context.principal(), Operation::Write, Resource::Topic(topic)) {
+        return Outcome::Refused(Refusal::of(ErrorCode::TopicAuthorizationFailed));
+    }
+    if is_internal_topic(topic) && &*context.client_id != ADMIN_CLIENT_ID {
+        let message = format!("Cannot append to internal topic {topic}");
+        return Outcome::Refused(Refusal {
+            message: Some(message),
+            ..Refusal::of(ErrorCode::InvalidTopicException)
+        });
+    }
+    let bytes = match records {
+        Some(Records::Bytes(bytes)) => bytes,
+        _ => Bytes::new(),
+    };
+    match append_to(services, context, topic, index, bytes, acks) {
+        Ok((partition, appended)) => Outcome::Appended(partition, appended),
+        Err(error) => Outcome::Refused(Refusal::from_error(context, error)),
+    }
+}
+
+fn append_to(
+    services: &Services,
+    context: &RequestContext,
+    topic: &str,
+    index: PartitionIndex,
+    bytes: Bytes,
+    acks: Acks,
+) -> Result<(Arc<Partition>, Appended), ReplicaError> {
+    let partition = services.replicas.partition(topic, index)?;
+    let now = services.clock.now();
+    let format = match context.version {
+        ..3 => RecordSetFormat::MessageSet,
+        3..7 => RecordSetFormat::BatchWithoutZstd,
+        7.. => RecordSetFormat::Batch,
+    };
+    let rules = ValidationRules { format, ..partition.settings().validation.clone() };
+    let validated = records::validate(bytes, &rules, now)?;
+    let options =
+        AppendOptions { origin: AppendOrigin::Client, needs_isr: acks == Acks::All, leader_epoch: None };
+    let appended = partition.append(validated, &options, now)?;
+    Ok((partition, appended))
+}
+
+/// Flushes what `flush.messages` asks for before it is answered; what a rolled segment asks for, beside.
+async fn flush_wanted(services: &Services, topics: &mut [TopicResult]) {
+    for (_, outcome) in topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+        let Outcome::Appended(partition, appended) = outcome else { continue };
+        let Some(flush) = partition.start_flush(appended.info.flush, services.clock.now()) else { continue };
+        if appended.info.flush == FlushWanted::Everything && !matches!(flush.await, Ok(Ok(()))) {
+            *outcome = Outcome::Refused(Refusal::of(ErrorCode::KafkaStorageError));
+        }
+    }
+}
+
+/// Waits until what was appended is committed; what is not becomes a refusal.
+async fn wait_committed(topics: &mut [TopicResult], deadline: Instant) {
+    let mut watched = Vec::new();
+    for (_, outcome) in topics.iter().flat_map(|topic| &topic.partitions) {
+        if let Outcome::Appended(partition, appended) = outcome {
+            watched.push(WatchedOffset {
+                partition: Arc::clone(partition),
+                required_offset: appended.required_offset,
+                leader_epoch: appended.leader_epoch,
+            });
+        }
+    }
+    let mut results = ReplicaManager::committed(&watched, deadline).await.into_iter();
+    for (_, outcome) in topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+        if matches!(outcome, Outcome::Appended(..))
+            && let Some(Err(error)) = results.next()
+        {
+            *outcome = Outcome::Refused(Refusal::of(produce_error(&error)));
+        }
+    }
+}
+
+fn response(services: &Services, context: &RequestContext, topics: Vec<TopicResult>) -> ProduceResponse {
+    let image = services.metadata.image();
+    let mut response = ProduceResponse::default();
+    let mut hints = LeaderHints::default();
+    for topic in topics {
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for (index, outcome) in topic.partitions {
+            let mut partition = partition_response(index, outcome);
+            if partition.error_code == ErrorCode::NotLeaderOrFollower.code() && context.version >= 10 {
+                let known = match image.topic_by_id(TopicId(topic.topic_id.0)) {
+                    Some(known) if context.version >= 13 => Some(known),
+                    _ => image.topic(&topic.name),
+                };
+                let (leader, epoch) = hints.add(services, context, known, PartitionIndex(index));
+                partition.current_leader = LeaderIdAndEpoch { leader_id: leader.0, leader_epoch: epoch.0 };
+            }
+            partitions.push(partition);
+        }
+        response.responses.push(TopicProduceResponse {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partition_responses: partitions,
+        });
+    }
+    response.node_endpoints = hints.into_endpoints().into_iter().map(node_endpoint).collect();
+    response
+}
+
+fn partition_response(index: i32, outcome: Outcome) -> PartitionProduceResponse {
+    match outcome {
+        Outcome::Appended(_, appended) => PartitionProduceResponse {
+            index,
+            error_code: ErrorCode::None.code(),
+            base_offset: appended.info.first_offset.0,
+            log_append_time_ms: appended.info.log_append_time.0,
+            log_start_offset: appended.info.log_start_offset.0,
+            ..PartitionProduceResponse::default()
+        },
+        Outcome::Refused(refusal) => PartitionProduceResponse {
+            index,
+            error_code: refusal.code.code(),
+            base_offset: -1,
+            record_errors: refusal
+                .record_errors
+                .into_iter()
+                .map(|error| BatchIndexAndErrorMessage {
+                    batch_index: error.batch_index,
+                    batch_index_error_message: Some(error.message.into()),
+                })
+                .collect(),
+            error_message: refusal.message.map(Str::from),
+            ..PartitionProduceResponse::default()
+        },
+    }
+}
+
+fn node_endpoint(leader: LeaderEndpoint) -> NodeEndpoint {
+    NodeEndpoint {
+        node_id: leader.id.0,
+        host: leader.host.into(),
+        port: i32::from(leader.port),
+        rack: leader.rack.map(Str::from),
+    }
+}
+
+impl Refusal {
+    fn of(code: ErrorCode) -> Refusal {
+        Refusal { code, message: None, record_errors: Vec::new() }
+    }
+
+    fn from_error(context: &RequestContext, error: ReplicaError) -> Refusal {
+        let code = produce_error(&error);
+        // Messages are for what the client can mend, and came with v8.
+        let is_about_records = matches!(code, ErrorCode::InvalidRecord | ErrorCode::InvalidTimestamp);
+        match error {
+            ReplicaError::Records { source } if is_about_records && context.version >= 8 => Refusal {
+                code,
+                message: Some(source.to_string()),
+                record_errors: source.record_errors().to_vec(),
+            },
+            _ => Refusal::of(code),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! THE list of APIs: which versions are accepted, which are advertised, what answers them.
+
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use wire::{ApiKey, DecodeError, Reader};
+
+use super::dispatch::{begin, respond};
+use super::{Answer, RequestContext, Services};
+
+type Begin = fn(
+    Arc<Services>,
+    RequestContext,
+    Reader,
+) -> Result<Pin<Box<dyn Future<Output = Answer> + Send>>, DecodeError>;
+
+/// One API.
+pub struct Api {
+    pub key: ApiKey,
+    /// Requests of other versions close the connection.
+    pub accepted: RangeInclusive<i16>,
+    /// What ApiVersions says; `None` = not mentioned.
+    pub advertised: Option<RangeInclusive<i16>>,
+    /// Whether requests of one connection may wait for replication side by side.
+    pub is_pipelined: bool,
+    begin: Begin,
+}
+
+impl Api {
+    pub fn accepts(&self, version: i16) -> bool {
+        self.accepted.contains(&version)
+    }
+
+    pub(super) fn begin(
+        &self,
+        services: Arc<Services>,
+        context: RequestContext,
+        reader: Reader,
+    ) -> Result<Pin<Box<dyn Future<Output = Answer> + Send>>, DecodeError> {
+        (self.begin)(services, context, reader)
+    }
+}
+
+/// The row of an API key.
+pub fn find(api_key: i16) -> Option<&'static Api> {
+    APIS.iter().find(|api| api.key as i16 == api_key)
+}
+
+/// A handler that gives a response without file ranges.
+macro_rules! plain {
+    ($module:ident, $request:ty) => {
+        |services, context, reader| {
+            begin(services, context, reader, |services, context, request: $request| async move {
+                let response = super::$module::handle(&services, &context, request).await;
+                respond::<$request>(&context, &response, &[])
+            })
+        }
+    };
+}
+
+/// A handler that makes its answer itself.
+macro_rules! special {
+    ($module:ident, $request:ty) => {
+        |services, context, reader| {
+            begin(services, context, reader, |services, context, request: $request| async move {
+                super::$module::answer(&services, &context, request).await
+            })
+        }
+    };
+}
+
+macro_rules! api {
+    ($key:ident, $accepted:expr, $advertised:expr, $begin:expr) => {
+        Api {
+            key: ApiKey::$key,
+            accepted: $accepted,
+            advertised: $advertised,
+            is_pipelined: matches!(ApiKey::$key, ApiKey::Produce),
+            begin: $begin,
+        }
+    };
+}
+
+/// Every API this broker serves, by key.
+pub static APIS: &[Api] = &[
+    // Produce is advertised from 0: librdkafka disables compression codecs otherwise (KAFKA-18659).
+    api!(Produce, 3..=13, Some(0..=13), special!(produce, wire::ProduceRequest)),
+    api!(Fetch, 4..=18, Some(4..=18), special!(fetch, wire::FetchRequest)),
+    api!(ListOffsets, 1..=11, Some(1..=11), plain!(list_offsets, wire::ListOffsetsRequest)),
+    api!(Metadata, 0..=13, Some(0..=13), plain!(metadata, wire::MetadataRequest)),
+    api!(OffsetCommit, 1..=10, Some(1..=10), plain!(offset_commit, wire::OffsetCommitRequest)),
+    api!(OffsetFetch, 1..=10, Some(1..=10), plain!(offset_fetch, wire::OffsetFetchRequest)),
+    api!(FindCoordinator, 0..=6, Some(0..=6), plain!(find_coordinator, wire::FindCoordinatorRequest)),
+    api!(JoinGroup, 0..=9, Some(0..=9), plain!(join_group, wire::JoinGroupRequest)),
+    api!(Heartbeat, 0..=4, Some(0..=4), plain!(heartbeat, wire::HeartbeatRequest)),
+    api!(LeaveGroup, 0..=5, Some(0..=5), plain!(leave_group, wire::LeaveGroupRequest)),
+    api!(SyncGroup, 0..=5, Some(0..=5), plain!(sync_group, wire::SyncGroupRequest)),
+    api!(DescribeGroups, 0..=6, Some(0..=6), plain!(describe_groups, wire::DescribeGroupsRequest)),
+    api!(ListGroups, 0..=5, Some(0..=5), plain!(list_groups, wire::ListGroupsRequest)),
+    api!(ApiVersions, 0..=4, Some(0..=4), plain!(api_versions, wire::ApiVersionsRequest)),
+    api!(DeleteRecords, 0..=2, Some(0..=2), plain!(delete_records, wire::DeleteRecordsRequest)),
+    api!(
+        OffsetForLeaderEpoch,
+        0..=4,
+        Some(0..=4),
+        plain!(offset_for_leader_epoch, wire::OffsetForLeaderEpochRequest)
+    ),
+    api!(DeleteGroups, 0..=2, Some(0..=2), plain!(delete_groups, wire::DeleteGroupsRequest)),
+    api!(OffsetDelete, 0..=0, Some(0..=0), plain!(offset_delete, wire::OffsetDeleteRequest)),
+    api!(DescribeCluster, 0..=2, Some(0..=2), plain!(describe_cluster, wire::DescribeClusterRequest)),
+    api!(
+        DescribeTopicPartitions,
+        0..=0,
+        Some(0..=0),
+        plain!(describe_topic_partitions, wire::DescribeTopicPartitionsRequest)
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_in_order_and_within_what_the_codec_knows() {
+        assert!(APIS.windows(2).all(|pair| (pair[0].key as i16) < (pair[1].key as i16)));
+        for api in APIS {
+            let known = api.key.versions();
+            let (accepted, name) = (&api.accepted, api.key.name());
+            assert!(known.start() <= accepted.start() && accepted.end() <= known.end(), "{name}");
+        }
+    }
+}

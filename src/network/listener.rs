@@ -1,0 +1,221 @@
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snafu::{ResultExt, Snafu};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tracing::{debug, info, warn};
+
+use super::connection::{Connection, ConnectionOptions};
+use super::limits::{ConnectionTable, Refusal};
+use super::memory::RequestMemory;
+use crate::api::{ConnectionContext, Services};
+use crate::runtime::task::{self, Shutdown};
+
+/// Accepting pauses for so long when the process is out of file descriptors.
+const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(100);
+/// How long a full broker waits before it looks for room again.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
+
+/// One listener's settings.
+#[derive(Clone, Debug)]
+pub struct ListenerOptions {
+    /// The listener's name, such as `PLAINTEXT`.
+    pub name: Arc<str>,
+    /// Host to bind; empty = all addresses.
+    pub host: String,
+    /// 0 = any free port.
+    pub port: u16,
+    /// `socket.listen.backlog.size`.
+    pub backlog: i32,
+    /// `socket.send.buffer.bytes`, `-1` = the system's default.
+    pub send_buffer_bytes: i32,
+    /// `socket.receive.buffer.bytes`, `-1` = the system's default.
+    pub receive_buffer_bytes: i32,
+    /// `socket.request.max.bytes`.
+    pub request_bytes_max: usize,
+    /// `connections.max.idle.ms`; `None` = never.
+    pub idle_max: Option<Duration>,
+}
+
+#[derive(Debug, Snafu)]
+#[snafu(display("listener {name} cannot bind {host}:{port}: {source}"))]
+pub struct BindError {
+    name: String,
+    host: String,
+    port: u16,
+    source: io::Error,
+}
+
+/// A bound listener: its port is taken, but clients are refused until [`Listener::open`].
+pub struct Listener {
+    socket: Socket,
+    options: ListenerOptions,
+}
+
+/// A listener that clients can connect to.
+pub struct OpenListener {
+    socket: TcpListener,
+    options: ListenerOptions,
+}
+
+impl Listener {
+    pub fn bind(options: ListenerOptions) -> Result<Listener, BindError> {
+        let socket = bind(&options).context(BindSnafu {
+            name: options.name.to_string(),
+            host: options.host.clone(),
+            port: options.port,
+        })?;
+        Ok(Listener { socket, options })
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.options.name
+    }
+
+    /// The bound port, also where the settings say 0.
+    pub fn port(&self) -> u16 {
+        let address = self.socket.local_addr().ok().and_then(|address| address.as_socket());
+        address.map_or(self.options.port, |address| address.port())
+    }
+
+    /// Lets clients connect. Must be called within a tokio runtime.
+    pub fn open(self) -> Result<OpenListener, BindError> {
+        let Listener { socket, options } = self;
+        let open = || {
+            socket.listen(options.backlog.max(1))?;
+            TcpListener::from_std(socket.into())
+        };
+        let context =
+            BindSnafu { name: options.name.to_string(), host: options.host.clone(), port: options.port };
+        let socket = open().context(context)?;
+        Ok(OpenListener { socket, options })
+    }
+}
+
+impl OpenListener {
+    /// Accepts until shutdown; each connection is a task of its own.
+    pub async fn serve(
+        self,
+        services: Arc<Services>,
+        connections: Arc<ConnectionTable>,
+        memory: Arc<RequestMemory>,
+        shutdown: Shutdown,
+    ) {
+        info!(listener = %self.options.name, address = ?self.socket.local_addr().ok(), "listening");
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept_paced(&services, &connections) => accepted,
+                () = shutdown.requested() => return,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.admit(stream, peer, &services, &connections, &memory, &shutdown),
+                Err(error) => {
+                    // EMFILE and the like: the connection stays in the backlog, trying again at once would spin.
+                    warn!(listener = %self.options.name, %error, "cannot accept connections, pausing");
+                    tokio::time::sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Accepts when the creation rate and the connection count allow.
+    async fn accept_paced(
+        &self,
+        services: &Services,
+        connections: &ConnectionTable,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        while connections.is_full() {
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
+        let accepted = self.socket.accept().await?;
+        while let Err(Refusal::TooFast { wait_ms }) = connections.pace(services.clock.now()) {
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        }
+        Ok(accepted)
+    }
+
+    fn admit(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        services: &Arc<Services>,
+        connections: &Arc<ConnectionTable>,
+        memory: &Arc<RequestMemory>,
+        shutdown: &Shutdown,
+    ) {
+        let address = peer.ip().to_canonical();
+        let permit = match connections.admit(address) {
+            Ok(permit) => permit,
+            Err(reason) => {
+                debug!(listener = %self.options.name, client = %peer, ?reason, "connection refused");
+                return;
+            }
+        };
+        if let Err(error) = self.set_options(&stream) {
+            debug!(listener = %self.options.name, client = %peer, %error, "connection lost while accepted");
+            return;
+        }
+        let context = Arc::new(ConnectionContext::new(Arc::clone(&self.options.name), peer));
+        let options = ConnectionOptions {
+            request_bytes_max: self.options.request_bytes_max,
+            idle_max: self.options.idle_max,
+        };
+        let connection =
+            Connection::new(stream, context, Arc::clone(services), options, memory, shutdown, permit);
+        task::spawn("connection", connection.run());
+    }
+
+    fn set_options(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(stream);
+        // A peer that vanished without a word is found out by the kernel.
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(120)))?;
+        if self.options.send_buffer_bytes > 0 {
+            socket.set_send_buffer_size(self.options.send_buffer_bytes as usize)?;
+        }
+        Ok(())
+    }
+}
+
+fn bind(options: &ListenerOptions) -> io::Result<Socket> {
+    let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host has no address");
+    for address in addresses(options)? {
+        match bind_address(options, address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// An empty host binds all addresses of both families.
+fn addresses(options: &ListenerOptions) -> io::Result<Vec<SocketAddr>> {
+    use std::net::{Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+    if options.host.is_empty() {
+        return Ok(vec![
+            (Ipv6Addr::UNSPECIFIED, options.port).into(),
+            (Ipv4Addr::UNSPECIFIED, options.port).into(),
+        ]);
+    }
+    let mut addresses: Vec<_> = (options.host.as_str(), options.port).to_socket_addrs()?.collect();
+    // `localhost` is tried on IPv4 first: clients that resolve it to ::1 alone are rare, the others are not.
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    Ok(addresses)
+}
+
+fn bind_address(options: &ListenerOptions, address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!options.host.is_empty())?;
+    }
+    if options.receive_buffer_bytes > 0 {
+        socket.set_recv_buffer_size(options.receive_buffer_bytes as usize)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}

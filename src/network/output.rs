@@ -1,0 +1,186 @@
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use rustix::net::SendFlags;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::api::{Part, ResponseFrame};
+use crate::log::FileSlice;
+
+/// The most buffers one vectored write takes.
+const SLICES_MAX: usize = 64;
+/// Bytes that one sendfile call may send, so that a large answer does not hold the worker.
+const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a connection has yet to send, in order.
+#[derive(Default)]
+pub(super) struct Output {
+    parts: VecDeque<Pending>,
+    size_bytes: u64,
+}
+
+enum Pending {
+    Memory(Bytes),
+    File { slice: FileSlice, cache: CacheState },
+}
+
+/// Whether a file range lies in the page cache: sendfile must not wait for a disk on a worker thread.
+enum CacheState {
+    Unknown,
+    Warming(JoinHandle<io::Result<()>>),
+    Warm,
+}
+
+impl Output {
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Adds one response.
+    pub(super) fn push(&mut self, frame: ResponseFrame) {
+        self.size_bytes += frame.size_bytes();
+        for part in frame.into_parts() {
+            self.parts.push_back(match part {
+                Part::Memory(bytes) => Pending::Memory(bytes),
+                Part::File(slice) => Pending::File { slice, cache: CacheState::Unknown },
+            });
+        }
+    }
+
+    /// Sends until nothing is left (`Ready(Ok)`), the socket is full or a cold file range is being read
+    /// (`Pending`), or the connection fails.
+    pub(super) fn poll_flush(
+        &mut self,
+        stream: &TcpStream,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while !self.parts.is_empty() {
+            if let Some(Pending::File { slice, cache }) = self.parts.front_mut() {
+                ready!(poll_warm(slice, cache, context))?;
+            }
+            match self.send_front(stream) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(sent) => self.advance(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(stream.poll_write_ready(context))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_front(&self, stream: &TcpStream) -> io::Result<usize> {
+        match self.parts.front() {
+            Some(Pending::File { slice, .. }) => send_file(stream, slice),
+            Some(Pending::Memory(first)) if matches!(self.parts.get(1), Some(Pending::File { .. })) => {
+                // The kernel holds a short header back until the file's bytes follow, one packet instead of two.
+                stream.try_io(Interest::WRITABLE, || {
+                    let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+                    Ok(rustix::net::send(stream.as_fd(), first, flags)?)
+                })
+            }
+            _ => {
+                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                let mut count = 0;
+                for (slot, part) in slices.iter_mut().zip(&self.parts) {
+                    let Pending::Memory(bytes) = part else { break };
+                    *slot = IoSlice::new(bytes);
+                    count += 1;
+                }
+                stream.try_write_vectored(slices.get(..count).unwrap_or_default())
+            }
+        }
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        self.size_bytes = self.size_bytes.saturating_sub(sent as u64);
+        while sent > 0 {
+            match self.parts.front_mut() {
+                Some(Pending::Memory(bytes)) if bytes.len() > sent => {
+                    bytes.advance(sent);
+                    return;
+                }
+                Some(Pending::Memory(bytes)) => sent -= bytes.len(),
+                Some(Pending::File { slice, .. }) if slice.size_bytes as usize > sent => {
+                    slice.position += sent as u64;
+                    slice.size_bytes -= sent as u32;
+                    return;
+                }
+                Some(Pending::File { slice, .. }) => sent -= slice.size_bytes as usize,
+                None => return,
+            }
+            self.parts.pop_front();
+        }
+    }
+}
+
+fn send_file(stream: &TcpStream, slice: &FileSlice) -> io::Result<usize> {
+    let wanted = (slice.size_bytes as usize).min(SENDFILE_BYTES_MAX);
+    match slice.file.as_fd() {
+        Some(file) => stream.try_io(Interest::WRITABLE, || {
+            let mut position = slice.position;
+            Ok(rustix::fs::sendfile(stream.as_fd(), file, Some(&mut position), wanted)?)
+        }),
+        None => {
+            // Only the in-memory file system of tests has no descriptor.
+            let mut buffer = vec![0; wanted];
+            let read = slice.file.read_at(&mut buffer, slice.position)?;
+            stream.try_write(buffer.get(..read).unwrap_or_default())
+        }
+    }
+}
+
+/// Ready when the range is in the page cache; reads it on the blocking pool when it is not.
+fn poll_warm(slice: &FileSlice, cache: &mut CacheState, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    loop {
+        match cache {
+            CacheState::Warm => return Poll::Ready(Ok(())),
+            CacheState::Unknown if is_cached(slice) => *cache = CacheState::Warm,
+            CacheState::Unknown => {
+                let cold = slice.clone();
+                *cache = CacheState::Warming(tokio::task::spawn_blocking(move || read_through(&cold)));
+            }
+            CacheState::Warming(reading) => {
+                ready!(Pin::new(reading).poll(context)).map_err(io::Error::other)??;
+                *cache = CacheState::Warm;
+            }
+        }
+    }
+}
+
+/// Brings a cold range into the page cache.
+fn read_through(slice: &FileSlice) -> io::Result<()> {
+    let mut buffer = vec![0; (slice.size_bytes as usize).min(256 * 1024)];
+    let mut position = slice.position;
+    let end = slice.position + u64::from(slice.size_bytes);
+    while position < end {
+        let wanted = buffer.len().min((end - position) as usize);
+        let read = slice.file.read_at(buffer.get_mut(..wanted).unwrap_or_default(), position)?;
+        if read == 0 {
+            return Ok(());
+        }
+        position += read as u64;
+    }
+    Ok(())
+}
+
+/// Probes the ends of the range without waiting: what was read ahead or written lately is cached as a whole.
+fn is_cached(slice: &FileSlice) -> bool {
+    let last = slice.position + u64::from(slice.size_bytes).saturating_sub(1);
+    // An error is met, and reported, by the read that follows.
+    let probe = |position| !matches!(slice.file.read_cached_at(&mut [0], position), Ok(None));
+    probe(last) && (slice.size_bytes <= 4096 || probe(slice.position))
+}
