@@ -1,15 +1,12 @@
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use snafu::{ResultExt, Snafu};
-use tracing::warn;
+use tracing::{info, warn};
 
-use super::process::Runtimes;
-use crate::config::{
-    BrokerConfig, ConfigError, Endpoint, Properties, Warning, parse_override, parse_properties,
-};
-use crate::model::BrokerId;
+use super::process::{Runtimes, stop_signal};
+use crate::broker::{Broker, StartError};
+use crate::config::{BrokerConfig, ConfigError, Properties, Warning, parse_override, parse_properties};
 use crate::observe::logging;
 
 /// Serve Kafka clients until SIGTERM or SIGINT.
@@ -75,8 +72,11 @@ pub enum ServeError {
     #[snafu(display("cannot start threads: {source}"))]
     StartThreads { source: io::Error },
 
-    #[snafu(display("this build has no broker: settings are read and checked, nothing is served"))]
-    NoBroker,
+    #[snafu(display("cannot wait for signals: {source}"))]
+    Signals { source: io::Error },
+
+    #[snafu(transparent)]
+    Start { source: StartError },
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), ServeError> {
@@ -86,34 +86,26 @@ pub fn run(arguments: &Arguments) -> Result<(), ServeError> {
     for warning in &options.warnings {
         warn!(%warning, "a setting has no effect");
     }
-    let _runtimes = Runtimes::start(options.config.worker_threads()).context(StartThreadsSnafu)?;
-    NoBrokerSnafu.fail()
+    let runtimes = Runtimes::start(options.config.worker_threads()).context(StartThreadsSnafu)?;
+    runtimes.workers.block_on(serve(options.config))
 }
 
-/// The line on stdout that tells scripts and tests that clients are accepted.
-pub struct Ready<'a> {
-    pub broker_id: BrokerId,
-    pub cluster_id: &'a str,
-    /// With the ports that were bound.
-    pub listeners: &'a [Endpoint],
-    pub log_dirs: &'a [String],
-    /// `embedded`, or the ensemble.
-    pub store: &'a str,
-}
-
-impl fmt::Display for Ready<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let listeners: Vec<String> = self.listeners.iter().map(ToString::to_string).collect();
-        write!(
-            f,
-            "barnabas ready broker_id={} cluster_id={} listeners={} log_dirs={} store={}",
-            self.broker_id,
-            self.cluster_id,
-            listeners.join(","),
-            self.log_dirs.join(","),
-            self.store
-        )
-    }
+async fn serve(config: BrokerConfig) -> Result<(), ServeError> {
+    let stop = stop_signal();
+    tokio::pin!(stop);
+    let broker = tokio::select! {
+        broker = Broker::start(config) => broker?,
+        signal = &mut stop => {
+            // Nothing is registered yet, or it ends with this process; logs stay as a crash leaves them.
+            info!(signal = signal.context(SignalsSnafu)?, "stopped while starting");
+            return Ok(());
+        }
+    };
+    println!("{}", broker.ready());
+    let signal = stop.await.context(SignalsSnafu)?;
+    info!(signal, "stopping");
+    broker.stop().await;
+    Ok(())
 }
 
 impl Options {
@@ -160,6 +152,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::model::BrokerId;
 
     fn read(file: Option<&str>, overrides: &[&str]) -> Result<Options, String> {
         let mut written = tempfile::NamedTempFile::new().unwrap();

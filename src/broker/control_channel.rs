@@ -1,0 +1,149 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tracing::warn;
+
+use super::settings::topic_settings;
+use crate::config::{BrokerConfig, Properties, TopicConfig};
+use crate::controller::{ControlChannel, ControlError, ControlRequest, ControlResponse};
+use crate::coordination::znodes::{self, EntityConfig};
+use crate::coordination::{BoxFuture, Store, StoreError};
+use crate::group::GroupService;
+use crate::metadata::Cache;
+use crate::metadata::control::LeaderAndIsrRequest;
+use crate::model::{BrokerId, TopicName};
+use crate::replica::{ReplicaManager, RoleChange};
+use crate::runtime::{Clock, task};
+
+/// How the controller of this process reaches this broker: by calling it.
+pub(super) struct LocalChannel {
+    pub(super) me: BrokerId,
+    pub(super) config: Arc<ArcSwap<BrokerConfig>>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) metadata: Arc<Cache>,
+    pub(super) replicas: Arc<ReplicaManager>,
+    pub(super) groups: Arc<GroupService>,
+    pub(super) clock: Clock,
+}
+
+impl ControlChannel for LocalChannel {
+    fn send(
+        &self,
+        to: BrokerId,
+        request: ControlRequest,
+    ) -> BoxFuture<'_, Result<ControlResponse, ControlError>> {
+        Box::pin(async move {
+            if to != self.me {
+                return Err(ControlError::Unreachable { request: Box::new(request) });
+            }
+            match request {
+                ControlRequest::LeaderAndIsr(request) => self.lead_and_follow(request).await,
+                ControlRequest::StopReplica(request) => {
+                    let replicas = Arc::clone(&self.replicas);
+                    let now = self.clock.now();
+                    let stop = move || replicas.stop_replicas(&request, now);
+                    let outcomes =
+                        blocking(stop).await.map_err(|refusal| ControlError::Refused { refusal })?;
+                    Ok(ControlResponse::StopReplica(outcomes))
+                }
+                ControlRequest::UpdateMetadata(request) => {
+                    let admitted = self.replicas.admit_metadata(&request.sender);
+                    admitted.map_err(|refusal| ControlError::Refused { refusal })?;
+                    let changes = self.metadata.apply(request);
+                    if !changes.deleted.is_empty() {
+                        let groups = Arc::clone(&self.groups);
+                        task::spawn("forget offsets", async move {
+                            groups.forget_partitions(changes.deleted).await;
+                        });
+                    }
+                    Ok(ControlResponse::UpdateMetadata)
+                }
+            }
+        })
+    }
+}
+
+impl LocalChannel {
+    async fn lead_and_follow(&self, request: LeaderAndIsrRequest) -> Result<ControlResponse, ControlError> {
+        self.learn_settings(&request).await;
+        let replicas = Arc::clone(&self.replicas);
+        let now = self.clock.now();
+        let apply = move || replicas.become_leader_or_follower(&request, now);
+        let reply = blocking(apply).await.map_err(|refusal| ControlError::Refused { refusal })?;
+        for change in &reply.changes {
+            self.tell_coordinators(change);
+        }
+        Ok(ControlResponse::LeaderAndIsr(reply.outcomes))
+    }
+
+    /// Logs that are opened must have their topic's settings: those of topics that are new to this broker are
+    /// read from the store first, as Kafka does.
+    async fn learn_settings(&self, request: &LeaderAndIsrRequest) {
+        let topics: BTreeSet<&TopicName> = request
+            .partitions
+            .iter()
+            .map(|partition| &partition.topic_partition)
+            .filter(|topic_partition| {
+                self.replicas.partition(&topic_partition.topic, topic_partition.partition).is_err()
+            })
+            .map(|topic_partition| &topic_partition.topic)
+            .collect();
+        for topic in topics {
+            match stored_topic_config(&*self.store, &self.config.load(), topic).await {
+                Ok(config) => {
+                    self.replicas.change_topic_settings(topic, config.map(|config| topic_settings(&config)));
+                }
+                Err(error) => warn!(%topic, %error, "cannot read the topic's settings, going on without"),
+            }
+        }
+    }
+
+    fn tell_coordinators(&self, change: &RoleChange) {
+        if &*change.topic_partition.topic != "__consumer_offsets" {
+            return;
+        }
+        let partition = change.topic_partition.partition;
+        if change.is_leader {
+            self.groups.on_elected(partition, change.leader_epoch);
+        } else {
+            self.groups.on_resigned(partition, Some(change.leader_epoch));
+        }
+    }
+}
+
+/// A topic's effective settings as the store has them; `None` = it has no overrides.
+pub(super) async fn stored_topic_config(
+    store: &dyn Store,
+    broker: &BrokerConfig,
+    topic: &TopicName,
+) -> Result<Option<TopicConfig>, StoreError> {
+    let node = match store.read(&znodes::topic_config(topic)).await {
+        Ok(node) => node,
+        Err(StoreError::NoNode { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let overrides: Properties = match EntityConfig::decode(&node) {
+        Ok(EntityConfig(entries)) => entries.into_iter().collect(),
+        Err(error) => {
+            warn!(%topic, %error, "the topic's stored settings cannot be read");
+            return Ok(None);
+        }
+    };
+    if overrides.is_empty() {
+        return Ok(None);
+    }
+    let (config, left_out) = TopicConfig::from_stored(&overrides, broker);
+    for error in left_out {
+        warn!(%topic, %error, "a stored setting of the topic is left out");
+    }
+    Ok(Some(config))
+}
+
+/// Runs file work off the workers. A panic in it is a panic here: state may be half changed.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

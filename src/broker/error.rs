@@ -1,0 +1,41 @@
+use std::path::PathBuf;
+
+use snafu::Snafu;
+
+use crate::controller::registration::RegistrationError;
+use crate::coordination::{OpenStoreError, StoreError};
+use crate::log::LogError;
+use crate::model::BrokerId;
+use crate::network::BindError;
+
+/// Why a broker cannot start; one line for the operator.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
+pub enum StartError {
+    #[snafu(transparent)]
+    Bind { source: BindError },
+    #[snafu(display("log.dirs: {source}"))]
+    LogDirectories { source: LogError },
+    #[snafu(transparent)]
+    OpenStore { source: OpenStoreError },
+    #[snafu(display("the store: {source}"))]
+    Store { source: StoreError },
+    #[snafu(transparent)]
+    Registration { source: RegistrationError },
+    #[snafu(display(
+        "zookeeper.connect is set, but this version runs on its embedded store alone: remove the setting"
+    ))]
+    ZooKeeperNotServed,
+    #[snafu(display(
+        "{} says cluster.id {found}, the store says {expected}: the folder belongs to another cluster", path.display()
+    ))]
+    OtherCluster { path: PathBuf, found: String, expected: String },
+    #[snafu(display(
+        "{} says broker.id {found}, the configuration says {expected}: the folder belongs to another broker", path.display()
+    ))]
+    OtherBroker { path: PathBuf, found: BrokerId, expected: BrokerId },
+    #[snafu(display("broker.id is not set and broker.id.generation.enable is false"))]
+    NoBrokerId,
+    #[snafu(display("the broker did not become ready: {what}"))]
+    NotReady { what: &'static str },
+}

@@ -1,0 +1,107 @@
+//! From settings to the option structs of the rooms that use them.
+
+use std::time::Duration;
+
+use crate::config::{BrokerConfig, Compression, TimestampType, TopicConfig};
+use crate::log::{Cleanup, LogConfig};
+use crate::network::{ConnectionLimits, ListenerOptions};
+use crate::records::{self, AppendOrigin, Codec, RecordSetFormat, TargetCompression, ValidationRules};
+use crate::replica::TopicSettings;
+
+/// What a topic's settings mean for its logs and for what is appended to them.
+pub(super) fn topic_settings(config: &TopicConfig) -> TopicSettings {
+    TopicSettings {
+        log: log_config(config),
+        validation: validation_rules(config),
+        min_insync_replicas: usize::try_from(config.min_insync_replicas).unwrap_or(1),
+    }
+}
+
+fn log_config(config: &TopicConfig) -> LogConfig {
+    LogConfig {
+        segment_bytes: unsigned(config.segment_bytes),
+        segment_ms: config.segment_ms,
+        segment_jitter_ms: config.segment_jitter_ms,
+        segment_index_bytes: unsigned(config.segment_index_bytes),
+        index_interval_bytes: unsigned(config.index_interval_bytes),
+        flush_messages: config.flush_messages,
+        flush_ms: config.flush_ms,
+        retention_ms: (config.retention_ms >= 0).then_some(config.retention_ms),
+        retention_bytes: u64::try_from(config.retention_bytes).ok(),
+        cleanup: Cleanup { deletes: config.cleanup_policy.delete, compacts: config.cleanup_policy.compact },
+        max_compaction_lag_ms: config.max_compaction_lag_ms,
+        file_delete_delay_ms: config.file_delete_delay_ms,
+    }
+}
+
+fn validation_rules(config: &TopicConfig) -> ValidationRules {
+    ValidationRules {
+        origin: AppendOrigin::Client,
+        format: RecordSetFormat::Batch,
+        timestamp_type: match config.message_timestamp_type {
+            TimestampType::CreateTime => records::TimestampType::CreateTime,
+            TimestampType::LogAppendTime => records::TimestampType::LogAppendTime,
+        },
+        timestamp_before_max_ms: config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms: config.message_timestamp_after_max_ms,
+        needs_keys: config.cleanup_policy.compact,
+        compression: compression(config.compression),
+        message_size_max: unsigned(config.max_message_bytes) as usize,
+        record_set_size_max: unsigned(config.segment_bytes) as usize,
+    }
+}
+
+fn compression(compression: Compression) -> TargetCompression {
+    // -1 is Kafka's word for the codec's own default.
+    let level = |level: i32| (level != -1).then_some(level);
+    match compression {
+        Compression::Producer => TargetCompression::Producer,
+        Compression::Uncompressed => TargetCompression::Fixed(Codec::None, None),
+        Compression::Gzip { level: at } => TargetCompression::Fixed(Codec::Gzip, level(at)),
+        Compression::Snappy => TargetCompression::Fixed(Codec::Snappy, None),
+        Compression::Lz4 { level: at } => TargetCompression::Fixed(Codec::Lz4, level(at)),
+        Compression::Zstd { level: at } => TargetCompression::Fixed(Codec::Zstd, Some(at)),
+    }
+}
+
+/// One option struct for each bound endpoint.
+pub(super) fn listener_options(config: &BrokerConfig) -> Vec<ListenerOptions> {
+    let bound = config.listeners().bound.iter();
+    let options = bound.map(|endpoint| ListenerOptions {
+        name: endpoint.listener.as_str().into(),
+        host: endpoint.host.clone(),
+        port: endpoint.port,
+        backlog: config.socket_listen_backlog_size(),
+        send_buffer_bytes: config.socket_send_buffer_bytes(),
+        receive_buffer_bytes: config.socket_receive_buffer_bytes(),
+        request_bytes_max: unsigned(config.socket_request_max_bytes()) as usize,
+        idle_max: u64::try_from(config.connections_max_idle_ms()).ok().map(Duration::from_millis),
+    });
+    options.collect()
+}
+
+pub(super) fn connection_limits(config: &BrokerConfig) -> ConnectionLimits {
+    let overrides = config.max_connections_per_ip_overrides().iter();
+    ConnectionLimits {
+        connections_max: unsigned(config.max_connections()) as usize,
+        per_ip_max: unsigned(config.max_connections_per_ip()) as usize,
+        per_ip_overrides: overrides
+            .flat_map(|(host, count)| addresses(host).map(|address| (address, unsigned(*count) as usize)))
+            .collect(),
+        creation_rate_max: u32::try_from(config.max_connection_creation_rate())
+            .ok()
+            .filter(|&rate| rate < i32::MAX as u32),
+    }
+}
+
+/// A host that has no address now has no connections to limit either.
+fn addresses(host: &str) -> impl Iterator<Item = std::net::IpAddr> {
+    use std::net::ToSocketAddrs;
+    let found = (host, 0).to_socket_addrs().into_iter().flatten();
+    found.map(|address| address.ip())
+}
+
+/// Settings that cannot be negative: the table has checked their bounds.
+fn unsigned(value: i32) -> u32 {
+    u32::try_from(value).unwrap_or(0)
+}

@@ -1,0 +1,353 @@
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use snafu::{ResultExt, ensure};
+use tracing::{info, warn};
+
+use super::control_channel::{LocalChannel, stored_topic_config};
+use super::error::*;
+use super::settings::{connection_limits, listener_options, topic_settings};
+use super::shard_log::ReplicaShardLog;
+use super::{Broker, ticks};
+use crate::api::Services;
+use crate::config::BrokerConfig;
+use crate::controller::registration::{self, Registration};
+use crate::controller::{Controller, ControllerEnd, ControllerHandle, ControllerOptions, Settings};
+use crate::coordination::{EmbeddedStore, EmbeddedStoreOptions, Store, znodes};
+use crate::group::{GroupOptions, GroupService, GroupServiceParts};
+use crate::log::checkpoint::MetaProperties;
+use crate::log::{LoadAllOptions, LogDirectories, LogManager};
+use crate::metadata::Cache;
+use crate::metadata::control::Endpoint;
+use crate::model::{BrokerId, TopicName};
+use crate::network::{ConnectionTable, Listener, RequestMemory};
+use crate::replica::{FetchSessionOptions, FetchSessions, ReplicaManager, TopicSettings};
+use crate::runtime::fs::{DiskFileSystem, Durability, FileSystem};
+use crate::runtime::task::{self, Shutdown, ShutdownTrigger};
+use crate::runtime::{Clock, Random};
+use crate::security::Authorizer;
+
+/// A controller that does not get to say what this broker leads is a fault, not a reason to wait for ever.
+const READY_MAX: Duration = Duration::from_secs(300);
+/// Files of logs kept open at once, below the usual limits of a process.
+const OPEN_FILES_MAX: usize = 8_000;
+
+pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
+    ensure!(config.zookeeper_connect().is_none(), ZooKeeperNotServedSnafu);
+    // Ports are taken first: a second broker by mistake must not touch the first one's files.
+    let listeners = bind(&config)?;
+    let clock = Clock::system();
+    let random = Random::from_entropy();
+    let file_system: Arc<dyn FileSystem> = Arc::new(DiskFileSystem);
+    let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
+    let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
+        .context(LogDirectoriesSnafu)?;
+    let store = open_store(file_system, &paths, &clock)?;
+    let session: Arc<dyn Store> = Arc::new(store.session().context(StoreSnafu)?);
+    let identity = identify(&*session, &config, &directories, &random).await?;
+    let config = Arc::new(ArcSwap::from_pointee(config.with_broker_id(identity.broker_id)));
+
+    let settings = read_topic_settings(&*session, &config.load()).await?;
+    let logs = Arc::new(load_logs(directories, &config.load(), &settings, &clock, &random).await?);
+    let metadata = Arc::new(Cache::default());
+    let defaults = topic_settings(config.load().topic_defaults());
+    let replicas =
+        Arc::new(ReplicaManager::new(identity.broker_id, Arc::clone(&logs), Arc::clone(&metadata), defaults));
+    for (topic, settings) in settings.own {
+        replicas.change_topic_settings(&topic, Some(settings));
+    }
+    let groups = Arc::new(groups(&config.load(), &replicas, &metadata, &clock, &random));
+
+    let endpoints = advertised(&config.load(), &listeners);
+    let registered = Registration {
+        id: identity.broker_id,
+        endpoints: endpoints.clone(),
+        rack: config.load().broker_rack().map(str::to_owned),
+        timestamp: clock.now(),
+        version: znodes::BrokerVersion::V5,
+    };
+    let epoch = registration::register(&*session, &registered, Duration::ZERO).await?;
+    replicas.registered(epoch);
+
+    let (parts, parts_shutdown) = ShutdownTrigger::new();
+    let channel = LocalChannel {
+        me: identity.broker_id,
+        config: Arc::clone(&config),
+        store: Arc::clone(&session),
+        metadata: Arc::clone(&metadata),
+        replicas: Arc::clone(&replicas),
+        groups: Arc::clone(&groups),
+        clock: clock.clone(),
+    };
+    let (controller, controller_handle) = controller(&config.load(), identity.broker_id, &clock, &random);
+    let controller = task::spawn_owner(
+        "controller",
+        control(controller, Arc::clone(&session), channel, parts_shutdown.clone()),
+    );
+    let me = identity.broker_id;
+    let led = metadata.wait_until(|image| image.broker(me).is_some());
+    if tokio::time::timeout(READY_MAX, led).await.is_err() {
+        return NotReadySnafu { what: "the controller did not reach it" }.fail();
+    }
+
+    let feature = session.exists(znodes::FEATURE).await.context(StoreSnafu)?;
+    let finalized_features_epoch = feature.map_or(-1, |stat| i64::from(stat.version));
+
+    let (clients, clients_shutdown) = ShutdownTrigger::new();
+    let services = Arc::new(Services {
+        broker_id: me,
+        cluster_id: identity.cluster_id,
+        clock: clock.clone(),
+        random,
+        config: Arc::clone(&config),
+        metadata,
+        replicas,
+        fetch_sessions: FetchSessions::new(FetchSessionOptions {
+            slots_max: usize::try_from(config.load().max_incremental_fetch_session_cache_slots())
+                .unwrap_or(0),
+            ..FetchSessionOptions::default()
+        }),
+        groups,
+        controller: controller_handle,
+        finalized_features_epoch,
+        authorizer: Authorizer::AllowAll,
+        shutdown: clients_shutdown.clone(),
+    });
+    let connections = ConnectionTable::new(connection_limits(&config.load()));
+    let memory_bytes = u64::try_from(config.load().request_memory_max_bytes()).unwrap_or(u64::MAX);
+    let memory = RequestMemory::new(memory_bytes);
+    for listener in listeners {
+        let serve = listener.open()?.serve(
+            Arc::clone(&services),
+            Arc::clone(&connections),
+            Arc::clone(&memory),
+            clients_shutdown.clone(),
+        );
+        task::spawn("listener", serve);
+    }
+    let ticks = task::spawn_owner(
+        "ticks",
+        ticks::run(Arc::clone(&logs), Arc::clone(&config), clock.clone(), parts_shutdown),
+    );
+    let log_dirs = config.load().log_dirs().to_vec();
+    Ok(Broker {
+        services,
+        clock,
+        logs,
+        session,
+        store,
+        clients,
+        parts,
+        controller,
+        ticks,
+        connections,
+        memory,
+        advertised: endpoints,
+        log_dirs,
+    })
+}
+
+fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
+    let options = listener_options(config).into_iter();
+    let bound: Result<Vec<Listener>, _> = options.map(Listener::bind).collect();
+    Ok(bound?)
+}
+
+fn open_store(
+    file_system: Arc<dyn FileSystem>,
+    paths: &[PathBuf],
+    clock: &Clock,
+) -> Result<EmbeddedStore, StartError> {
+    let dir = paths.first().cloned().unwrap_or_default();
+    let durability = Durability::Synced;
+    let opened = EmbeddedStore::open(EmbeddedStoreOptions {
+        file_system,
+        dir: dir.clone(),
+        clock: clock.clone(),
+        durability,
+    })?;
+    if opened.cut_bytes > 0 {
+        warn!(dir = %dir.display(), bytes = opened.cut_bytes, "cut an unfinished write off the store's log");
+    }
+    Ok(opened.store)
+}
+
+struct Identity {
+    broker_id: BrokerId,
+    cluster_id: String,
+}
+
+/// Who this broker is, from the configuration, its folders and the store, which must agree.
+async fn identify(
+    store: &dyn Store,
+    config: &BrokerConfig,
+    directories: &LogDirectories,
+    random: &Random,
+) -> Result<Identity, StartError> {
+    let stored = directories.read_meta_properties().context(LogDirectoriesSnafu)?;
+    registration::create_top_level_nodes(store).await.context(StoreSnafu)?;
+    let cluster_id = registration::cluster_id(store, random).await.context(StoreSnafu)?;
+    let mut stored_id = None;
+    for (path, properties) in &stored {
+        let Some(properties) = properties else { continue };
+        if let Some(found) = properties.cluster_id.clone().filter(|found| *found != cluster_id) {
+            return OtherClusterSnafu { path, found, expected: cluster_id }.fail();
+        }
+        if let Some(found) = properties.broker_id {
+            let expected = config.broker_id().or(stored_id).unwrap_or(found);
+            ensure!(found == expected, OtherBrokerSnafu { path, found, expected });
+            stored_id = Some(found);
+        }
+    }
+    let broker_id = match config.broker_id().or(stored_id) {
+        Some(id) => id,
+        None => {
+            ensure!(config.broker_id_generation_enable(), NoBrokerIdSnafu);
+            let reserved = config.reserved_broker_max_id();
+            registration::generate_broker_id(store, reserved).await.context(StoreSnafu)?
+        }
+    };
+    let properties = MetaProperties { broker_id: Some(broker_id), cluster_id: Some(cluster_id.clone()) };
+    if stored.iter().any(|(_, found)| found.as_ref() != Some(&properties)) {
+        directories.write_meta_properties(&properties).context(LogDirectoriesSnafu)?;
+    }
+    Ok(Identity { broker_id, cluster_id })
+}
+
+/// The settings of all topics before the first log is opened.
+struct StoredSettings {
+    own: HashMap<TopicName, TopicSettings>,
+}
+
+async fn read_topic_settings(store: &dyn Store, config: &BrokerConfig) -> Result<StoredSettings, StartError> {
+    let mut own = HashMap::new();
+    for name in store.children(&format!("{}/topics", znodes::CONFIG)).await.context(StoreSnafu)? {
+        let Ok(topic) = TopicName::new(&name) else { continue };
+        if let Some(config) = stored_topic_config(store, config, &topic).await.context(StoreSnafu)? {
+            own.insert(topic, topic_settings(&config));
+        }
+    }
+    Ok(StoredSettings { own })
+}
+
+async fn load_logs(
+    directories: LogDirectories,
+    config: &BrokerConfig,
+    settings: &StoredSettings,
+    clock: &Clock,
+    random: &Random,
+) -> Result<LogManager, StartError> {
+    let defaults = topic_settings(config.topic_defaults()).log;
+    let own: HashMap<TopicName, _> =
+        settings.own.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
+    // By the machine, not by a setting that few people tune: loading is bound by cores and the disk.
+    let threads_per_directory = std::thread::available_parallelism().map_or(1, usize::from);
+    let producer_expiration_ms = i64::from(config.producer_id_expiration_ms());
+    let (now, random) = (clock.now(), random.clone());
+    let load = move || {
+        let config_of = |topic: &TopicName| own.get(topic).unwrap_or(&defaults).clone();
+        let stop = AtomicBool::new(false);
+        let options = LoadAllOptions {
+            config_of: &config_of,
+            threads_per_directory,
+            producer_expiration_ms,
+            now,
+            stop: &stop,
+        };
+        LogManager::load(directories, &options, random)
+    };
+    match tokio::task::spawn_blocking(load).await {
+        Ok(loaded) => loaded.context(LogDirectoriesSnafu),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+fn groups(
+    config: &BrokerConfig,
+    replicas: &Arc<ReplicaManager>,
+    metadata: &Arc<Cache>,
+    clock: &Clock,
+    random: &Random,
+) -> GroupService {
+    let commit_timeout_ms = config.offsets_commit_timeout_ms();
+    let log = ReplicaShardLog {
+        replicas: Arc::clone(replicas),
+        clock: clock.clone(),
+        timeout: Duration::from_millis(u64::try_from(commit_timeout_ms).unwrap_or(0)),
+    };
+    GroupService::new(GroupServiceParts {
+        options: GroupOptions {
+            session_timeout_ms_min: config.group_min_session_timeout_ms(),
+            session_timeout_ms_max: config.group_max_session_timeout_ms(),
+            group_size_max: usize::try_from(config.group_max_size()).unwrap_or(usize::MAX),
+            initial_rebalance_delay_ms: config.group_initial_rebalance_delay_ms(),
+            offset_metadata_size_max: usize::try_from(config.offset_metadata_max_bytes()).unwrap_or(0),
+            offsets_retention_ms: i64::from(config.offsets_retention_minutes()) * 60_000,
+            offsets_retention_check_interval_ms: config.offsets_retention_check_interval_ms(),
+            offset_commit_timeout_ms: i64::from(commit_timeout_ms),
+        },
+        log: Arc::new(log),
+        metadata: Arc::clone(metadata),
+        default_partition_count: config.offsets_topic_num_partitions(),
+        clock: clock.clone(),
+        random: random.clone(),
+    })
+}
+
+fn controller(
+    config: &BrokerConfig,
+    me: BrokerId,
+    clock: &Clock,
+    random: &Random,
+) -> (Controller, ControllerHandle) {
+    Controller::new(ControllerOptions {
+        settings: Settings {
+            broker_id: me,
+            topic_deletion_enabled: config.delete_topic_enable(),
+            unclean_election_by_default: config.topic_defaults().unclean_leader_election_enable,
+        },
+        uses_topic_ids: true,
+        clock: clock.clone(),
+        random: random.clone(),
+    })
+}
+
+/// The controller's task. The embedded store's session ends with this process only, so an end of any other kind
+/// is the end of the broker.
+async fn control(
+    mut controller: Controller,
+    store: Arc<dyn Store>,
+    channel: LocalChannel,
+    shutdown: Shutdown,
+) {
+    match controller.run(store, Arc::new(channel), shutdown.requested()).await {
+        ControllerEnd::Stopped => info!("the controller stopped"),
+        ControllerEnd::SessionExpired => panic!("the embedded store's session expired"),
+        ControllerEnd::StoreFailed(error) => panic!("the embedded store failed: {error}"),
+    }
+}
+
+/// What clients are told, with the bound ports where the settings leave them open.
+fn advertised(config: &BrokerConfig, listeners: &[Listener]) -> Vec<Endpoint> {
+    let endpoints = config.listeners().advertised.iter().map(|endpoint| {
+        let bound = listeners.iter().find(|listener| **listener.name() == *endpoint.listener.as_str());
+        let port = match (endpoint.port, bound) {
+            (0, Some(listener)) => listener.port(),
+            (port, _) => port,
+        };
+        let host = if endpoint.host.is_empty() { host_name() } else { endpoint.host.clone() };
+        let security_protocol = endpoint.security_protocol.name().to_owned();
+        Endpoint { listener: endpoint.listener.as_str().to_owned(), security_protocol, host, port }
+    });
+    endpoints.collect()
+}
+
+/// This machine's name, as other machines should know it.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}

@@ -1,0 +1,70 @@
+//! What has to be done from time to time, at Kafka's intervals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::error;
+
+use crate::config::BrokerConfig;
+use crate::log::LogManager;
+use crate::model::Timestamp;
+use crate::runtime::Clock;
+use crate::runtime::task::Shutdown;
+
+/// Removing files whose delay is over costs nothing when there are none.
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(5);
+
+struct Ticks {
+    logs: Arc<LogManager>,
+    clock: Clock,
+    producer_id_expiration_ms: i64,
+}
+
+/// Runs until the broker stops. Intervals are those of the start.
+pub(super) async fn run(
+    logs: Arc<LogManager>,
+    config: Arc<ArcSwap<BrokerConfig>>,
+    clock: Clock,
+    shutdown: Shutdown,
+) {
+    let config = config.load_full();
+    let initial = Duration::from_millis(u64::try_from(config.log_initial_task_delay_ms()).unwrap_or(30_000));
+    let producer_id_expiration_ms = i64::from(config.producer_id_expiration_ms());
+    let ticks = Arc::new(Ticks { logs, clock, producer_id_expiration_ms });
+    let every = |ms: i64| {
+        // Intervals of years are allowed; tokio's clock is not made for the largest of them.
+        let ms = u64::try_from(ms).unwrap_or(1).clamp(1, 365 * 24 * 60 * 60 * 1000);
+        let mut interval = tokio::time::interval_at(Instant::now() + initial, Duration::from_millis(ms));
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        interval
+    };
+    let mut retention = every(config.log_retention_check_interval_ms());
+    let mut flush = every(config.log_flush_scheduler_interval_ms());
+    let mut recovery_points = every(i64::from(config.log_flush_offset_checkpoint_interval_ms()));
+    let mut log_starts = every(i64::from(config.log_flush_start_offset_checkpoint_interval_ms()));
+    let mut high_watermarks = every(config.replica_high_watermark_checkpoint_interval_ms());
+    let mut producers = every(i64::from(config.producer_id_expiration_check_interval_ms()));
+    let mut removal = tokio::time::interval(REMOVAL_INTERVAL);
+    let mut stopping = shutdown.requested();
+    loop {
+        let tick: fn(&Ticks, Timestamp) = tokio::select! {
+            _ = retention.tick() => |ticks, now| { ticks.logs.retention_tick(now); },
+            _ = flush.tick() => |ticks, now| ticks.logs.flush_tick(now),
+            _ = recovery_points.tick() => |ticks, _| ticks.logs.recovery_point_tick(),
+            _ = log_starts.tick() => |ticks, _| ticks.logs.log_start_offset_tick(),
+            _ = high_watermarks.tick() => |ticks, _| ticks.logs.high_watermark_tick(),
+            _ = producers.tick() => {
+                |ticks, now| ticks.logs.producer_expiry_tick(ticks.producer_id_expiration_ms, now)
+            }
+            _ = removal.tick() => |ticks, now| ticks.logs.removal_tick(now),
+            () = &mut stopping => return,
+        };
+        let ticks = Arc::clone(&ticks);
+        let done = tokio::task::spawn_blocking(move || tick(&ticks, ticks.clock.now()));
+        if let Err(error) = done.await {
+            error!(%error, "periodic work panicked");
+        }
+    }
+}
