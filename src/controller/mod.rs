@@ -3,8 +3,10 @@
 //! [`Core`] decides and does nothing else: [`Event`]s go in, [`StoreCall`]s and [`ControlRequest`]s come out.
 //! It keeps the [`Cluster`] it learned from the store and changes it only by what the store confirmed.
 
+pub mod admin;
 mod candidacy;
 mod cluster;
+mod config_changes;
 mod core;
 #[cfg(test)]
 mod core_tests;
@@ -28,6 +30,7 @@ mod watches;
 
 pub use self::core::{Core, Counts, Settings};
 pub use cluster::{Broker, Cluster, Leadership, Partition, Topic, TopicAssignment};
+pub use config_changes::{ConfigChanges, StoredConfig};
 pub use deletion::Deletion;
 pub use event::{
     ControlRequest, ControlResponse, Effects, ElectionError, ElectionKind, ElectionResult, Event, Snapshot,

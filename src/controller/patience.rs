@@ -80,3 +80,8 @@ pub(super) async fn children_of_each(
 ) -> Result<Vec<Option<Vec<String>>>, StoreError> {
     each(paths, |path| store.children(path)).await
 }
+
+pub(super) async fn exists_each(store: &dyn Store, paths: &[String]) -> Result<Vec<bool>, StoreError> {
+    let stats = each(paths, |path| store.exists(path)).await?;
+    Ok(stats.into_iter().map(|stat| stat.flatten().is_some()).collect())
+}

@@ -18,7 +18,7 @@ use crate::runtime::{Clock, Random};
 /// What a broker keeps of the controller's requests. It hosts what it is told to, and drops it.
 #[derive(Default)]
 pub struct FakeBroker {
-    pub metadata: Cache,
+    pub metadata: Arc<Cache>,
     pub hosted: Mutex<BTreeSet<TopicPartition>>,
     pub has_failed_disk: AtomicBool,
 }

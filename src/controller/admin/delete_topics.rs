@@ -1,0 +1,161 @@
+use snafu::Snafu;
+use tracing::info;
+
+use super::Admin;
+use crate::controller::patience::is_passing;
+use crate::controller::service::NotController;
+use crate::coordination::{Create, CreateMode, Store, StoreError, znodes};
+use crate::metadata::Image;
+use crate::model::{TopicId, TopicName};
+
+/// Topics that a client wants to be rid of.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteTopics {
+    pub topics: Vec<TopicSelector>,
+    /// How long to wait until they are gone, in milliseconds. 0 and less: not at all.
+    pub timeout_ms: i32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TopicSelector {
+    Name(String),
+    Id(TopicId),
+}
+
+/// The answer about one topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeletedTopic {
+    /// `None` when the client named an unknown id, or may not know whose it is.
+    pub name: Option<String>,
+    /// Zero when the client named a topic that has none or does not exist.
+    pub id: TopicId,
+    pub outcome: Result<(), DeleteTopicError>,
+}
+
+/// What the client may do.
+pub struct DeletionPermissions<'a> {
+    pub may_describe: &'a dyn Fn(&str) -> bool,
+    pub may_delete: &'a dyn Fn(&str) -> bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+pub enum DeleteTopicError {
+    /// TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST
+    #[snafu(display("topic deletion is disabled"))]
+    DeletionDisabled,
+    /// UNKNOWN_TOPIC_ID
+    #[snafu(display("no topic has this id"))]
+    UnknownTopicId,
+    /// UNKNOWN_TOPIC_OR_PARTITION
+    #[snafu(display("the topic does not exist"))]
+    UnknownTopic,
+    /// TOPIC_AUTHORIZATION_FAILED
+    #[snafu(display("not authorized"))]
+    NotAuthorized,
+    /// REQUEST_TIMED_OUT: it will be deleted.
+    #[snafu(display("the topic is marked for deletion, but still there"))]
+    TimedOut,
+    /// UNKNOWN_SERVER_ERROR
+    #[snafu(display("{source}"), context(false))]
+    Store { source: StoreError },
+}
+
+impl Admin {
+    /// Marks topics for deletion and waits until this broker no longer shows them. One answer for each, in the
+    /// order of the request.
+    pub async fn delete_topics(
+        &self,
+        request: DeleteTopics,
+        permissions: DeletionPermissions<'_>,
+    ) -> Result<Vec<DeletedTopic>, NotController> {
+        if !self.controller.is_active() {
+            return Err(NotController);
+        }
+        let image = self.metadata.image();
+        let resolved: Vec<DeletedTopic> =
+            request.topics.into_iter().map(|topic| self.resolve(topic, &image, &permissions)).collect();
+        let store = self.store();
+        let mut answers = Vec::new();
+        for mut answer in resolved {
+            if let (Ok(()), Some(name)) = (&answer.outcome, &answer.name) {
+                answer.outcome = mark(&*store, name).await;
+            }
+            answers.push(answer);
+        }
+        self.await_deletion(&mut answers, request.timeout_ms).await;
+        Ok(answers)
+    }
+
+    fn resolve(
+        &self,
+        topic: TopicSelector,
+        image: &Image,
+        permissions: &DeletionPermissions<'_>,
+    ) -> DeletedTopic {
+        let (name, id, is_by_id) = match topic {
+            TopicSelector::Name(name) => {
+                let id = image.topic_id(&name);
+                (Some(name), id, false)
+            }
+            TopicSelector::Id(id) => (image.topic_name(id).map(ToString::to_string), id, true),
+        };
+        if !self.options.topic_deletion_enabled {
+            return DeletedTopic { name, id, outcome: Err(DeleteTopicError::DeletionDisabled) };
+        }
+        let Some(name) = name else {
+            return DeletedTopic { name, id, outcome: Err(DeleteTopicError::UnknownTopicId) };
+        };
+        if is_by_id && !(permissions.may_describe)(&name) {
+            return DeletedTopic { name: None, id, outcome: Err(DeleteTopicError::NotAuthorized) };
+        }
+        let outcome = if !(permissions.may_delete)(&name) {
+            Err(DeleteTopicError::NotAuthorized)
+        } else if image.topic(&name).is_none() {
+            Err(DeleteTopicError::UnknownTopic)
+        } else {
+            Ok(())
+        };
+        DeletedTopic { name: Some(name), id, outcome }
+    }
+
+    async fn await_deletion(&self, answers: &mut [DeletedTopic], timeout_ms: i32) {
+        let is_there = |image: &Image, answer: &DeletedTopic| {
+            answer.outcome.is_ok() && answer.name.as_ref().is_some_and(|name| image.topic(name).is_some())
+        };
+        let waits = answers.iter().any(|answer| answer.outcome.is_ok());
+        let image = if timeout_ms > 0 && waits {
+            let is_gone = |image: &Image| !answers.iter().any(|answer| is_there(image, answer));
+            Some(self.await_metadata(timeout_ms, is_gone).await)
+        } else {
+            None
+        };
+        for answer in answers.iter_mut().filter(|answer| answer.outcome.is_ok()) {
+            // Without waiting the answer is always the same, whatever the broker knows by now.
+            if image.as_ref().is_none_or(|image| is_there(image, answer)) {
+                answer.outcome = Err(DeleteTopicError::TimedOut);
+            }
+        }
+    }
+}
+
+/// A mark that is there already is as good.
+async fn mark(store: &dyn Store, name: &str) -> Result<(), DeleteTopicError> {
+    let name = TopicName::new(name).map_err(|_| DeleteTopicError::UnknownTopic)?;
+    loop {
+        // In one write with a look at the topic, so that no mark is left for a topic that is gone.
+        let there = crate::coordination::Operation::Check { path: znodes::topic(&name), version: -1 };
+        let mark = Create { path: znodes::delete_topic(&name), data: None, mode: CreateMode::Persistent };
+        match store.multi(vec![there, crate::coordination::Operation::Create(mark)]).await {
+            Ok(_) => {
+                info!(topic = %name, "topic marked for deletion");
+                return Ok(());
+            }
+            Err((1, StoreError::NodeExists { .. })) => return Ok(()),
+            Err((0, StoreError::NoNode { .. })) => return Err(DeleteTopicError::UnknownTopic),
+            Err((_, error)) if is_passing(&error) => {
+                tokio::time::sleep(crate::controller::patience::RETRY_PAUSE).await;
+            }
+            Err((_, error)) => return Err(error.into()),
+        }
+    }
+}
