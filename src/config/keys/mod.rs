@@ -182,19 +182,44 @@ mod tests {
         }
     }
 
+    const KAFKA_3_9: &str = include_str!("../testdata/broker-3.9.2.tsv");
+    const KAFKA_4_3: &str = include_str!("../testdata/broker-4.3.1.tsv");
+
+    fn described(data: &str) -> impl Iterator<Item = Vec<&str>> {
+        data.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect())
+    }
+
+    #[track_caller]
+    fn row(name: &str) -> &'static Key {
+        broker_key(name).unwrap_or_else(|| panic!("{name} has no row")).1
+    }
+
+    #[track_caller]
+    fn check_row(fields: &[&str]) {
+        let key = row(fields[0]);
+        let default = fields[6].split(';').find_map(|synonym| {
+            synonym.strip_prefix("DEFAULT_CONFIG:")?.strip_prefix(key.name)?.strip_prefix('=')
+        });
+        assert_eq!(default, key.default, "{}", key.name);
+        assert_eq!(fields[3] == "rw", key.is_dynamic(), "{}", key.name);
+        assert_eq!(fields[4] == "sens", key.kind == Kind::Password, "{}", key.name);
+        assert_eq!(fields[5], key.kind.name(), "{}", key.name);
+    }
+
     #[test]
     fn every_key_of_kafka_3_9_2_is_a_row_with_its_type_default_and_dynamic_mode() {
-        let described = include_str!("../testdata/broker-3.9.2.tsv");
-        for line in described.lines().filter(|line| !line.starts_with('#')) {
-            let fields: Vec<&str> = line.split('\t').collect();
-            let (_, key) = broker_key(fields[0]).unwrap_or_else(|| panic!("{} has no row", fields[0]));
-            let default = fields[6].split(';').find_map(|synonym| {
-                synonym.strip_prefix("DEFAULT_CONFIG:")?.strip_prefix(key.name)?.strip_prefix('=')
-            });
-            assert_eq!(default, key.default, "{}", key.name);
-            assert_eq!(fields[3] == "rw", key.is_dynamic(), "{}", key.name);
-            assert_eq!(fields[4] == "sens", key.kind == Kind::Password, "{}", key.name);
-            assert_eq!(fields[5], key.kind.name(), "{}", key.name);
+        described(KAFKA_3_9).for_each(|fields| check_row(&fields));
+    }
+
+    #[test]
+    fn every_key_of_kafka_4_3_1_is_a_row_and_those_that_are_new_have_its_type_and_default() {
+        let in_3_9: HashSet<&str> = described(KAFKA_3_9).map(|fields| fields[0]).collect();
+        for fields in described(KAFKA_4_3) {
+            // Keys that 3.9 has but hides keep 3.9's values here.
+            if in_3_9.contains(fields[0]) || row(fields[0]).is_internal {
+                continue;
+            }
+            check_row(&fields);
         }
     }
 
