@@ -175,9 +175,20 @@ mod tests {
         escaped
     }
 
+    /// Short, of the characters that mean something here, and any others.
+    fn text() -> impl Strategy<Value = String> {
+        let character = prop_oneof![
+            prop::sample::select(&b"\\ =:#!\t\n\r\x0cut"[..]).prop_map(char::from),
+            any::<char>()
+        ];
+        prop::collection::vec(character, 0..12).prop_map(|characters| characters.into_iter().collect())
+    }
+
     proptest! {
         #[test]
-        fn what_java_would_store_is_read_back(properties: BTreeMap<String, String>) {
+        fn what_java_would_store_is_read_back(
+            properties in prop::collection::btree_map(text(), text(), 0..5)
+        ) {
             let text: String =
                 properties.iter().map(|(key, value)| format!("{}={}\n", escape(key), escape(value))).collect();
             prop_assert_eq!(parse_properties(text.as_bytes()), Ok(properties));
