@@ -10,6 +10,7 @@ mod database;
 mod embedded;
 mod memory;
 mod path;
+mod slab;
 mod store;
 mod tree;
 #[cfg(test)]

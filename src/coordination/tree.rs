@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use snafu::{OptionExt, Snafu, ensure};
 
 use super::path;
+use super::slab::Slab;
 use super::store::{
     BadArgumentsSnafu, BadVersionSnafu, Create, NoChildrenForEphemeralsSnafu, NoNodeSnafu, NodeData,
     NodeExistsSnafu, NotEmptySnafu, Operation, OperationResult, Stat, StoreError,
@@ -16,12 +18,11 @@ use crate::model::Timestamp;
 /// transaction: the same transactions in the same order make the same tree. A refused transaction changes
 /// nothing, and an applied one can be taken back with [`undo`](Tree::undo), newest first.
 ///
-/// Nodes live in one vector and name each other by index: a node without data costs about 150 bytes.
+/// Nodes name each other by number: a node without data costs about 140 bytes.
 #[derive(Debug)]
 pub(super) struct Tree {
-    nodes: Vec<Option<Node>>,
-    /// Indexes of `nodes` that hold none; the last one freed is used first, which `undo` relies on.
-    free: Vec<NodeId>,
+    /// That the number freed last is used first is what `undo` relies on.
+    nodes: Slab<Node>,
     ephemerals: BTreeMap<i64, Vec<NodeId>>,
     last_zxid: i64,
 }
@@ -78,7 +79,7 @@ pub(super) struct Undo {
 #[derive(Debug)]
 enum UndoStep {
     Create { id: NodeId, parent: ParentStat },
-    Set { id: NodeId, data: Option<Bytes>, mzxid: i64, modified: Timestamp, version: i32 },
+    Set { id: NodeId, data: Option<Arc<[u8]>>, mzxid: i64, modified: Timestamp, version: i32 },
     Delete { id: NodeId, node: Box<Node>, parent: ParentStat },
 }
 
@@ -89,7 +90,7 @@ struct ParentStat {
     pzxid: i64,
 }
 
-/// An index of [`Tree::nodes`].
+/// A number of [`Tree::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NodeId(u32);
 
@@ -107,7 +108,8 @@ struct Node {
     parent: NodeId,
     /// Sorted by name. A vector of indexes: 4 bytes a child, and most nodes have one or none.
     children: Vec<NodeId>,
-    data: Option<Bytes>,
+    /// Half the size of `Bytes`, and sharing it with a reader leaves nothing behind.
+    data: Option<Arc<[u8]>>,
     czxid: i64,
     mzxid: i64,
     pzxid: i64,
@@ -127,7 +129,7 @@ impl Tree {
             name: "".into(),
             parent: ROOT,
             children: Vec::new(),
-            data: Some(Bytes::new()),
+            data: Some(Arc::default()),
             czxid: 0,
             mzxid: 0,
             pzxid: 0,
@@ -137,7 +139,9 @@ impl Tree {
             version: 0,
             creations: 0,
         };
-        Tree { nodes: vec![Some(root)], free: Vec::new(), ephemerals: BTreeMap::new(), last_zxid: 0 }
+        let mut nodes = Slab::new();
+        nodes.insert(root);
+        Tree { nodes, ephemerals: BTreeMap::new(), last_zxid: 0 }
     }
 
     /// The last transaction that was applied; 0 = none.
@@ -148,13 +152,13 @@ impl Tree {
     /// How many nodes there are, with the root.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.nodes.len() - self.free.len()
+        self.nodes.len()
     }
 
     /// Refuses illegal paths and missing nodes.
     pub(super) fn read(&self, path: &str) -> Result<NodeData, StoreError> {
         let node = self.node(self.find(path)?);
-        Ok(NodeData { data: node.data.clone(), stat: node.stat() })
+        Ok(NodeData { data: node.data.clone().map(Bytes::from_owner), stat: node.stat() })
     }
 
     /// `None` where there is no such node; refuses illegal paths.
@@ -231,11 +235,11 @@ impl Tree {
     }
 
     fn node(&self, id: NodeId) -> &Node {
-        self.nodes[id.0 as usize].as_ref().expect("an index in use names a node")
+        self.nodes.at(id.0)
     }
 
     fn node_mut(&mut self, id: NodeId) -> &mut Node {
-        self.nodes[id.0 as usize].as_mut().expect("an index in use names a node")
+        self.nodes.at_mut(id.0)
     }
 
     fn find(&self, path: &str) -> Result<NodeId, StoreError> {
@@ -270,19 +274,16 @@ impl Tree {
 
     /// Stores the node and adds it to its parent, whose stat stays.
     fn link(&mut self, node: Node) -> NodeId {
-        let (parent, owner) = (node.parent, node.owner);
-        let Err(position) = self.position(parent, &node.name) else {
+        let Err(position) = self.position(node.parent, &node.name) else {
             panic!("a new node's name is free: {}", node.name)
         };
-        let id = match self.free.pop() {
-            Some(id) => id,
-            None => {
-                let id = u32::try_from(self.nodes.len()).expect("four billion nodes do not fit in memory");
-                self.nodes.push(None);
-                NodeId(id)
-            }
-        };
-        self.nodes[id.0 as usize] = Some(node);
+        self.link_at(position, node)
+    }
+
+    /// As `link`, where the place among the children is known.
+    fn link_at(&mut self, position: usize, node: Node) -> NodeId {
+        let (parent, owner) = (node.parent, node.owner);
+        let id = NodeId(self.nodes.insert(node));
         self.node_mut(parent).children.insert(position, id);
         if owner != NO_OWNER {
             self.ephemerals.entry(owner).or_default().push(id);
@@ -293,8 +294,7 @@ impl Tree {
     /// Removes the node from its parent, whose stat stays, and frees its place.
     fn unlink(&mut self, id: NodeId) -> Node {
         let position = self.position(self.node(id).parent, &self.node(id).name);
-        let node = self.nodes[id.0 as usize].take().expect("an index in use names a node");
-        self.free.push(id);
+        let node = self.nodes.remove(id.0);
         let children = &mut self.node_mut(node.parent).children;
         children.remove(position.expect("a node is a child of its parent"));
         if children.is_empty() {
@@ -323,7 +323,7 @@ impl Node {
             // Creations plus deletions: ZooKeeper stores creations only, and shows this.
             child_version: self.creations.wrapping_mul(2).wrapping_sub(children),
             ephemeral_owner: self.owner,
-            data_length: self.data.as_ref().map_or(0, Bytes::len) as i32,
+            data_length: self.data.as_ref().map_or(0, |data| data.len()) as i32,
             children,
         }
     }
@@ -388,7 +388,7 @@ impl Node {
             name: record.name.into(),
             parent,
             children: Vec::new(),
-            data: record.data.map(Bytes::copy_from_slice),
+            data: record.data.map(Arc::from),
             czxid: record.czxid,
             mzxid: record.mzxid,
             pzxid: record.pzxid,
@@ -422,7 +422,7 @@ impl TreeBuilder {
     pub(super) fn push(&mut self, record: &NodeRecord<'_>) -> Result<(), OutOfOrder> {
         if self.path.is_empty() {
             ensure!(record.depth == 0 && record.name.is_empty(), OutOfOrderSnafu);
-            self.tree.nodes = vec![Some(Node::from_record(record, ROOT))];
+            *self.tree.node_mut(ROOT) = Node::from_record(record, ROOT);
             self.path.push(ROOT);
             return Ok(());
         }
@@ -431,7 +431,8 @@ impl TreeBuilder {
         let parent = self.path.last().copied().unwrap_or(ROOT);
         let elder = self.tree.node(parent).children.last();
         ensure!(elder.is_none_or(|&elder| *self.tree.node(elder).name < *record.name), OutOfOrderSnafu);
-        self.path.push(self.tree.link(Node::from_record(record, parent)));
+        let position = self.tree.node(parent).children.len();
+        self.path.push(self.tree.link_at(position, Node::from_record(record, parent)));
         Ok(())
     }
 
@@ -464,7 +465,7 @@ impl Pass<'_> {
                 Ok(OperationResult::Created { path, stat })
             }
             Operation::Set { path, data, version } => {
-                self.set(path, data.as_ref(), *version).map(OperationResult::Set)
+                self.set(path, data.as_deref(), *version).map(OperationResult::Set)
             }
             Operation::Delete { path, version } => {
                 self.delete(path, *version).map(|()| OperationResult::Deleted)
@@ -487,7 +488,7 @@ impl Pass<'_> {
             name: name.into(),
             parent,
             children: Vec::new(),
-            data: owned(create.data.as_ref()),
+            data: create.data.as_deref().map(Arc::from),
             czxid: self.zxid,
             mzxid: self.zxid,
             pzxid: self.zxid,
@@ -521,14 +522,14 @@ impl Pass<'_> {
         Ok(format!("{path}{:010}", self.tree.node(parent).creations))
     }
 
-    fn set(&mut self, path: &str, data: Option<&Bytes>, version: Option<i32>) -> Result<Stat, StoreError> {
+    fn set(&mut self, path: &str, data: Option<&[u8]>, version: Option<i32>) -> Result<Stat, StoreError> {
         let id = self.tree.find(path)?;
         self.check_version(id, path, version)?;
         let (zxid, time) = (self.zxid, self.time);
         let node = self.tree.node_mut(id);
         self.undo.steps.push(UndoStep::Set {
             id,
-            data: std::mem::replace(&mut node.data, owned(data)),
+            data: std::mem::replace(&mut node.data, data.map(Arc::from)),
             mzxid: std::mem::replace(&mut node.mzxid, zxid),
             modified: std::mem::replace(&mut node.modified, time),
             version: node.version,
@@ -571,11 +572,6 @@ impl Pass<'_> {
         ensure!(is_expected, BadVersionSnafu { path });
         Ok(())
     }
-}
-
-/// A copy of its own: the caller's bytes may be a small part of a large buffer, and nodes live long.
-fn owned(data: Option<&Bytes>) -> Option<Bytes> {
-    data.map(|data| Bytes::copy_from_slice(data))
 }
 
 #[cfg(test)]

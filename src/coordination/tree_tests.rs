@@ -176,3 +176,8 @@ fn null_and_empty_data_are_different() {
     assert_eq!(tree.read("/n").unwrap().data, None);
     assert_eq!(tree.read("/e").unwrap().data, Some(Bytes::new()));
 }
+
+#[test]
+fn a_node_is_small() {
+    assert!(size_of::<Option<Node>>() <= 120, "{}", size_of::<Option<Node>>());
+}

@@ -63,11 +63,12 @@ const LOCK_NAME: &str = "barnabas-store.lock";
 impl Snapshot {
     pub(super) fn of(tree: &Tree) -> Snapshot {
         let mut frames = Vec::new();
-        let mut frame = Vec::with_capacity(SNAPSHOT_FRAME_BYTES);
+        let mut frame = Vec::with_capacity(SNAPSHOT_FRAME_BYTES + SNAPSHOT_FRAME_BYTES / 4);
         tree.walk(|node| {
             put_node(&mut frame, node);
             if frame.len() >= SNAPSHOT_FRAME_BYTES {
-                frames.push(std::mem::replace(&mut frame, Vec::with_capacity(SNAPSHOT_FRAME_BYTES)));
+                let size = frame.capacity();
+                frames.push(std::mem::replace(&mut frame, Vec::with_capacity(size)));
             }
         });
         frames.push(frame);
@@ -193,8 +194,9 @@ impl Journal {
         Ok(log)
     }
 
+    /// Reading the log back takes longer by the byte than reading the snapshot, and both bound the start.
     fn plan_rotation(&mut self, snapshot_bytes: u64) {
-        self.rotate_at_bytes = self.log_bytes_min.max(snapshot_bytes.saturating_mul(2));
+        self.rotate_at_bytes = self.log_bytes_min.max(snapshot_bytes / 2);
     }
 
     fn snapshot_bytes(&self, zxid: i64) -> u64 {
@@ -278,7 +280,7 @@ impl Files<'_> {
                 Frame::Content(content) => {
                     ensure!(!is_whole, damaged("content after the end"));
                     is_whole = content.is_empty();
-                    add_nodes(&mut builder, content).context(damaged("no node can be read"))?;
+                    add_nodes(&mut builder, content).context(damaged("a node cannot be read"))?;
                 }
                 Frame::End => {
                     ensure!(is_whole, damaged("the end is missing"));

@@ -60,7 +60,7 @@ pub struct OpenedStore {
 }
 
 /// Below this size the log is never replaced by a snapshot.
-const LOG_BYTES_MIN: u64 = 4 * 1024 * 1024;
+const LOG_BYTES_MIN: u64 = 1024 * 1024;
 
 #[derive(Debug)]
 struct Shared {
