@@ -4,7 +4,7 @@ use crate::coordination::{Create, CreateMode, Operation, OperationResult, Store,
 use crate::model::{BrokerId, ControllerEpoch, Timestamp};
 
 use super::nodes;
-use super::patience::{self, is_passing};
+use super::patience::{self, is_unknown};
 
 /// The right to act as controller, until someone else is elected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) async fn stand(
             after_contest(store, next).await
         }
         // The claim may have been granted and its answer lost.
-        Err((_, error)) if is_passing(&error) => after_contest(store, next).await,
+        Err((_, error)) if is_unknown(&error) => after_contest(store, next).await,
         Err((_, error)) => Err(error),
     }
 }
@@ -100,7 +100,7 @@ async fn read_or_create_epoch(store: &dyn Store) -> Result<(ControllerEpoch, i32
         };
         match store.create(first).await {
             Ok(_) | Err(StoreError::NodeExists { .. }) => {}
-            Err(error) if is_passing(&error) => {}
+            Err(error) if is_unknown(&error) => {}
             Err(error) => return Err(error),
         }
     }

@@ -5,10 +5,9 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::candidacy::Term;
-use super::cluster::{Leadership, TopicAssignment};
-use super::event::{StoreCall, StoreReply};
+use super::core::{Leadership, StoreCall, StoreReply, TopicAssignment};
 use super::nodes;
-use super::patience::{self, RETRY_PAUSE, is_passing};
+use super::patience::{self, RETRY_PAUSE, is_unknown};
 use crate::coordination::{Create, CreateMode, Operation, OperationResult, Store, StoreError, znodes};
 use crate::model::{TopicName, TopicPartition};
 
@@ -256,7 +255,9 @@ impl FencedWriter {
     ) -> Result<Result<Vec<OperationResult>, StoreError>, Deposed> {
         loop {
             match self.multi(operations.clone()).await {
-                Err((_, error)) if is_passing(&error) => sleep(RETRY_PAUSE).await,
+                Err((_, error)) if is_unknown(&error) => sleep(RETRY_PAUSE).await,
+                // A full disk is waited out: what the controller has decided, nobody else will write.
+                Err((_, StoreError::NoSpace)) => sleep(RETRY_PAUSE).await,
                 Err((0, error)) => return Err(deposed(error)),
                 Err((_, error)) => return Ok(Err(error)),
                 Ok(results) => return Ok(Ok(results)),
@@ -275,7 +276,8 @@ impl FencedWriter {
 fn accepted(result: MultiResult) -> Result<Option<Vec<OperationResult>>, Deposed> {
     match result {
         Ok(results) => Ok(Some(results)),
-        Err((0, error)) if !is_passing(&error) => Err(deposed(error)),
+        Err((_, StoreError::NoSpace)) => Ok(None),
+        Err((0, error)) if !is_unknown(&error) => Err(deposed(error)),
         Err(_) => Ok(None),
     }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use tracing::info;
 
-use super::cluster::{Leadership, TopicAssignment};
-use super::event::Snapshot;
+use super::core::{Leadership, Snapshot, TopicAssignment};
 use super::fenced::{Deposed, FencedWriter};
 use super::nodes;
 use super::patience::{self, until_answered};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tracing::warn;
 
-use super::cluster::{Leadership, TopicAssignment};
+use super::core::{Leadership, TopicAssignment};
 use super::registration::Registration;
 use crate::coordination::NodeData;
 use crate::coordination::znodes::{self, ZnodeError};

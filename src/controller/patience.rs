@@ -1,4 +1,4 @@
-//! Calls of the store that wait out lost connections and full disks.
+//! Calls of the store that wait out lost connections.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::coordination::{BoxFuture, NodeData, Store, StoreError, Watcher};
 /// Long enough not to press a store that is coming back, short enough to be unnoticed.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// The call may succeed when it is made again in the same session.
-pub(super) fn is_passing(error: &StoreError) -> bool {
-    matches!(error, StoreError::OutcomeUnknown { .. } | StoreError::NoSpace)
+/// The connection was lost; the session may go on. A write may have happened.
+pub(super) fn is_unknown(error: &StoreError) -> bool {
+    matches!(error, StoreError::OutcomeUnknown { .. })
 }
 
 /// Makes a call again until it is answered. Only for calls that may happen twice: reads, and writes whose
@@ -21,7 +21,7 @@ pub(super) async fn until_answered<'a, T>(
 ) -> Result<T, StoreError> {
     loop {
         match call().await {
-            Err(error) if is_passing(&error) => sleep(RETRY_PAUSE).await,
+            Err(error) if is_unknown(&error) => sleep(RETRY_PAUSE).await,
             answer => return answer,
         }
     }
@@ -36,7 +36,7 @@ async fn each<'a, T>(
     let mut answers = Vec::with_capacity(paths.len());
     for (path, answer) in paths.iter().zip(calls) {
         let answer = match answer.await {
-            Err(error) if is_passing(&error) => until_answered(|| call(path)).await,
+            Err(error) if is_unknown(&error) => until_answered(|| call(path)).await,
             answer => answer,
         };
         answers.push(found(answer)?);

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::nodes;
-use super::patience::{self, is_passing, until_answered};
+use super::patience::{self, is_unknown, until_answered};
 use crate::coordination::{Create, CreateMode, Operation, OperationResult, Stat, Store, StoreError, znodes};
 use crate::metadata::control::Endpoint;
 use crate::model::{BrokerEpoch, BrokerId, Timestamp};
@@ -45,7 +45,7 @@ pub async fn create_top_level_nodes(store: &dyn Store) -> Result<(), StoreError>
     for (path, creation) in znodes::CREATED_AT_START.iter().zip(creations) {
         match creation.await {
             Ok(_) | Err(StoreError::NodeExists { .. }) => {}
-            Err(error) if is_passing(&error) => create_again(store, path).await?,
+            Err(error) if is_unknown(&error) => create_again(store, path).await?,
             Err(error) => return Err(error),
         }
     }
@@ -65,7 +65,7 @@ pub async fn cluster_id(store: &dyn Store, random: &Random) -> Result<String, St
         match store.create(node).await {
             Ok(_) => info!(cluster_id = %id, "a new cluster"),
             Err(StoreError::NodeExists { .. }) => {}
-            Err(error) if is_passing(&error) => {}
+            Err(error) if is_unknown(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -128,7 +128,7 @@ async fn create_registration(
     match store.multi(vec![Operation::Create(create), set]).await {
         Ok(results) => Ok(results.first().and_then(created).map(|stat| BrokerEpoch(stat.czxid))),
         Err((_, StoreError::NodeExists { .. })) => own_registration(store, path).await,
-        Err((_, error)) if is_passing(&error) => own_registration(store, path).await,
+        Err((_, error)) if is_unknown(&error) => own_registration(store, path).await,
         Err((_, error)) => Err(error),
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::event::{ControlRequest, ControlResponse};
+use super::core::{ControlRequest, ControlResponse};
 use crate::coordination::BoxFuture;
 use crate::metadata::control::{BrokerRegistration, ControlRefusal};
 use crate::model::{BrokerEpoch, BrokerId};

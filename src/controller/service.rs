@@ -7,8 +7,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use super::candidacy::{self, Outcome, Term};
-use super::core::{Core, Counts, Settings};
-use super::event::{Effects, ElectionKind, ElectionResult, Event};
+use super::core::{Core, Counts, Effects, ElectionKind, ElectionResult, Event, Settings};
 use super::fenced::{Deposed, FencedWriter};
 use super::loader::Loader;
 use super::patience::{self, until_answered};

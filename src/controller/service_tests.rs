@@ -187,6 +187,15 @@ async fn a_reported_log_directory_is_looked_into_and_the_report_removed() {
     assert_eq!(running.controller.counts().await.unwrap().offline_partitions, 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_is_repeated_until_the_broker_answers() {
+    let running = start_alone().await;
+    running.broker.losses.store(5, Ordering::SeqCst);
+    create_topic(&*running.store, "orders", r#"{"0":[1]}"#).await;
+    until_partitions(&running.broker, 1).await;
+    assert_eq!(running.broker.hosted.lock().len(), 1);
+}
+
 #[tokio::test]
 async fn requested_elections_are_answered() {
     let running = start_alone().await;

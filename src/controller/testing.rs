@@ -21,6 +21,8 @@ pub struct FakeBroker {
     pub metadata: Arc<Cache>,
     pub hosted: Mutex<BTreeSet<TopicPartition>>,
     pub has_failed_disk: AtomicBool,
+    /// So many requests do not reach it.
+    pub losses: AtomicUsize,
 }
 
 impl ControlChannel for FakeBroker {
@@ -30,6 +32,13 @@ impl ControlChannel for FakeBroker {
         request: ControlRequest,
     ) -> BoxFuture<'_, Result<ControlResponse, ControlError>> {
         Box::pin(async move {
+            if self
+                .losses
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                .is_ok()
+            {
+                return Err(ControlError::Unreachable { request: Box::new(request) });
+            }
             let mut hosted = self.hosted.lock();
             Ok(match request {
                 ControlRequest::LeaderAndIsr(request) => {

@@ -9,7 +9,7 @@ use crate::config::{
     BrokerConfig, ConfigError, Operation as ListOperation, Properties, Scope, TopicConfig, alter_broker,
     alter_topic,
 };
-use crate::controller::patience::{self, RETRY_PAUSE, is_passing};
+use crate::controller::patience::{self, RETRY_PAUSE, is_unknown};
 use crate::coordination::znodes::{self, ConfigEntity, EntityConfig, ZnodeError};
 use crate::coordination::{Create, CreateMode, NodeData, Operation, Store, StoreError};
 use crate::model::{BrokerId, TopicName};
@@ -286,7 +286,7 @@ async fn write(
             _,
             StoreError::BadVersion { .. } | StoreError::NodeExists { .. } | StoreError::NoNode { .. },
         )) => Ok(false),
-        Err((_, error)) if is_passing(&error) => {
+        Err((_, error)) if is_unknown(&error) => {
             // What was written perhaps is written again, which changes nothing.
             tokio::time::sleep(RETRY_PAUSE).await;
             Ok(false)

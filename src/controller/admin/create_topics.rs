@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use snafu::ensure;
+use tokio::time::sleep;
 use tracing::info;
 
 use super::Admin;
@@ -11,10 +12,10 @@ use super::creation_error::{
     UnevenReplicasSnafu,
 };
 use crate::config::{BrokerConfig, Properties, TopicConfig};
-use crate::controller::cluster::TopicAssignment;
+use crate::controller::core::TopicAssignment;
 use crate::controller::loader::new_topic_id;
 use crate::controller::nodes;
-use crate::controller::patience::{self, is_passing, until_answered};
+use crate::controller::patience::{self, RETRY_PAUSE, is_unknown, until_answered};
 use crate::controller::placement::{Start, place};
 use crate::controller::service::NotController;
 use crate::coordination::znodes::{self, EntityConfig, ReplicaAssignment};
@@ -375,7 +376,7 @@ impl<'a> TopicWrite<'a> {
                 }
                 // A configuration is there, or the answer was lost.
                 Err((0, StoreError::NodeExists { .. } | StoreError::BadVersion { .. })) => {}
-                Err((_, error)) if is_passing(&error) => {}
+                Err((_, error)) if is_unknown(&error) => sleep(RETRY_PAUSE).await,
                 Err((_, error)) => return Err(error.into()),
             }
             if let Some(node) = patience::read(store, &znodes::topic(&topic.name)).await? {

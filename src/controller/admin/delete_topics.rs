@@ -1,10 +1,13 @@
 use snafu::Snafu;
+use tokio::time::sleep;
 use tracing::info;
 
 use super::Admin;
-use crate::controller::patience::is_passing;
+use crate::controller::patience::{RETRY_PAUSE, is_unknown};
 use crate::controller::service::NotController;
-use crate::coordination::{Create, CreateMode, Store, StoreError, znodes};
+use crate::coordination::{
+    BoxFuture, Create, CreateMode, Operation, OperationResult, Store, StoreError, znodes,
+};
 use crate::metadata::Image;
 use crate::model::{TopicId, TopicName};
 
@@ -75,10 +78,11 @@ impl Admin {
         let resolved: Vec<DeletedTopic> =
             request.topics.into_iter().map(|topic| self.resolve(topic, &image, &permissions)).collect();
         let store = self.store();
+        let marks: Vec<_> = resolved.iter().map(|answer| Mark::start(&*store, answer)).collect();
         let mut answers = Vec::new();
-        for mut answer in resolved {
-            if let (Ok(()), Some(name)) = (&answer.outcome, &answer.name) {
-                answer.outcome = mark(&*store, name).await;
+        for (mut answer, mark) in resolved.into_iter().zip(marks) {
+            if let Some(mark) = mark {
+                answer.outcome = mark.finish(&*store).await;
             }
             answers.push(answer);
         }
@@ -138,24 +142,43 @@ impl Admin {
     }
 }
 
-/// A mark that is there already is as good.
-async fn mark(store: &dyn Store, name: &str) -> Result<(), DeleteTopicError> {
-    let name = TopicName::new(name).map_err(|_| DeleteTopicError::UnknownTopic)?;
-    loop {
-        // In one write with a look at the topic, so that no mark is left for a topic that is gone.
-        let there = crate::coordination::Operation::Check { path: znodes::topic(&name), version: -1 };
-        let mark = Create { path: znodes::delete_topic(&name), data: None, mode: CreateMode::Persistent };
-        match store.multi(vec![there, crate::coordination::Operation::Create(mark)]).await {
-            Ok(_) => {
-                info!(topic = %name, "topic marked for deletion");
-                return Ok(());
+/// The mark for a deletion, on its way.
+struct Mark<'a> {
+    topic: TopicName,
+    multi: BoxFuture<'a, Result<Vec<OperationResult>, (usize, StoreError)>>,
+}
+
+impl<'a> Mark<'a> {
+    /// `None` = the topic is not to be deleted.
+    fn start(store: &'a dyn Store, answer: &DeletedTopic) -> Option<Mark<'a>> {
+        answer.outcome.as_ref().ok()?;
+        let topic = TopicName::new(answer.name.as_deref()?).ok()?;
+        let multi = store.multi(Mark::operations(&topic));
+        Some(Mark { topic, multi })
+    }
+
+    /// In one write with a look at the topic, so that no mark is left for a topic that is gone.
+    fn operations(topic: &TopicName) -> Vec<Operation> {
+        let mark = Create { path: znodes::delete_topic(topic), data: None, mode: CreateMode::Persistent };
+        vec![Operation::Check { path: znodes::topic(topic), version: -1 }, Operation::Create(mark)]
+    }
+
+    async fn finish(self, store: &dyn Store) -> Result<(), DeleteTopicError> {
+        let Mark { topic, multi } = self;
+        let mut result = multi.await;
+        loop {
+            match result {
+                Ok(_) => {
+                    info!(%topic, "topic marked for deletion");
+                    return Ok(());
+                }
+                // A mark that is there already is as good.
+                Err((1, StoreError::NodeExists { .. })) => return Ok(()),
+                Err((0, StoreError::NoNode { .. })) => return Err(DeleteTopicError::UnknownTopic),
+                Err((_, error)) if is_unknown(&error) => sleep(RETRY_PAUSE).await,
+                Err((_, error)) => return Err(error.into()),
             }
-            Err((1, StoreError::NodeExists { .. })) => return Ok(()),
-            Err((0, StoreError::NoNode { .. })) => return Err(DeleteTopicError::UnknownTopic),
-            Err((_, error)) if is_passing(&error) => {
-                tokio::time::sleep(crate::controller::patience::RETRY_PAUSE).await;
-            }
-            Err((_, error)) => return Err(error.into()),
+            result = store.multi(Mark::operations(&topic)).await;
         }
     }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use snafu::Snafu;
 
 use super::Admin;
-use crate::controller::event::{ElectionError, ElectionKind};
+use crate::controller::core::{ElectionError, ElectionKind};
 use crate::controller::service::NotController;
 use crate::model::{BrokerId, TopicPartition};
 

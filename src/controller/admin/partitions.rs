@@ -7,7 +7,7 @@ use tracing::info;
 use super::Admin;
 use super::create_topics::has_leaders;
 use crate::controller::nodes;
-use crate::controller::patience::{self, RETRY_PAUSE, is_passing};
+use crate::controller::patience::{self, RETRY_PAUSE, is_unknown};
 use crate::controller::placement::{Candidate, PlacementError, Start, place};
 use crate::controller::service::NotController;
 use crate::coordination::StoreError;
@@ -169,7 +169,7 @@ impl Admin {
                     return Ok(request.count);
                 }
                 Err(StoreError::BadVersion { .. }) => {}
-                Err(error) if is_passing(&error) => tokio::time::sleep(RETRY_PAUSE).await,
+                Err(error) if is_unknown(&error) => tokio::time::sleep(RETRY_PAUSE).await,
                 Err(error) => return Err(error.into()),
             }
         }

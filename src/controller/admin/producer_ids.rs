@@ -2,7 +2,7 @@ use snafu::{OptionExt, Snafu};
 use tracing::debug;
 
 use super::Admin;
-use crate::controller::patience::{self, RETRY_PAUSE, is_passing};
+use crate::controller::patience::{self, RETRY_PAUSE, is_unknown};
 use crate::coordination::znodes::{self, ProducerIdBlock, ZnodeError};
 use crate::coordination::{StoreError, znodes::PRODUCER_ID_BLOCK};
 use crate::model::BrokerId;
@@ -37,7 +37,7 @@ impl Admin {
                 }
                 Err(StoreError::BadVersion { .. }) => {}
                 // Perhaps written: then the next turn leaves a block unused.
-                Err(error) if is_passing(&error) => tokio::time::sleep(RETRY_PAUSE).await,
+                Err(error) if is_unknown(&error) => tokio::time::sleep(RETRY_PAUSE).await,
                 Err(error) => return Err(error.into()),
             }
         }

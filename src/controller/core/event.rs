@@ -76,7 +76,7 @@ pub enum ElectionError {
 pub type ElectionResult = (TopicPartition, Result<BrokerId, ElectionError>);
 
 /// What a step asks the shell to do: send the requests, in this order for each broker, and make the calls,
-/// whose replies go to [`Core::replied`](super::core::Core::replied).
+/// whose replies go to [`Core::replied`](super::Core::replied).
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Independent of each other. Each is fenced by the controller's epoch.

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cluster::{Leadership, TopicAssignment};
-use super::core::{Core, Settings};
-use super::event::*;
+use super::*;
 use crate::coordination::znodes::ReplicaAssignment;
 use crate::metadata::control::{BrokerRegistration, ControlOutcome, LeaderAndIsr, PartitionAssignmentState};
 use crate::model::*;
