@@ -22,4 +22,6 @@ pub mod runtime;
 pub mod security;
 
 #[cfg(test)]
+mod gaps;
+#[cfg(test)]
 mod tidy;
