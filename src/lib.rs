@@ -16,6 +16,7 @@ pub mod model;
 pub mod network;
 pub mod observe;
 pub mod purgatory;
+pub mod quota;
 pub mod records;
 pub mod replica;
 pub mod runtime;

@@ -9,6 +9,7 @@ use crate::controller::ControllerHandle;
 use crate::group::GroupService;
 use crate::metadata::Cache;
 use crate::model::BrokerId;
+use crate::quota::Quotas;
 use crate::replica::{FetchSessions, ReplicaManager};
 use crate::runtime::task::Shutdown;
 use crate::runtime::{Clock, Random};
@@ -30,6 +31,7 @@ pub struct Services {
     /// The version of `/feature`.
     pub finalized_features_epoch: i64,
     pub authorizer: Authorizer,
+    pub quotas: Quotas,
     pub shutdown: Shutdown,
 }
 

@@ -1,6 +1,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use snafu::{OptionExt, ResultExt, Snafu};
@@ -29,6 +30,8 @@ pub struct Dispatched {
     pub answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
     /// The next request of the same kind may start before this one is answered.
     pub is_pipelined: bool,
+    /// How long the connection is muted afterwards; zero = not at all.
+    pub throttle: Duration,
 }
 
 /// Starts the request in `frame`, which begins with the request header.
@@ -37,6 +40,7 @@ pub fn dispatch(
     connection: &Arc<ConnectionContext>,
     frame: Bytes,
 ) -> Result<Dispatched, DispatchError> {
+    let size_bytes = frame.len();
     let (api_key, version) = peek(&frame)?;
     let api = table::find(api_key).context(UnknownApiSnafu { api_key })?;
     if !api.accepts(version) {
@@ -54,9 +58,10 @@ pub fn dispatch(
     };
     debug!(api = api.key.name(), api_version = version, correlation_id = header.correlation_id,
         client_id = ?context.client_id, "request");
+    let throttle = services.quotas.admit(context.principal(), &context.client_id, size_bytes);
     let answer =
         api.begin(Arc::clone(services), context, reader).context(BodySnafu { api: api.key, version })?;
-    Ok(Dispatched { answer, is_pipelined: api.is_pipelined })
+    Ok(Dispatched { answer, is_pipelined: api.is_pipelined, throttle })
 }
 
 /// Whether the frame whose first two bytes are `api_key` may overtake waiting ones of its kind.
@@ -95,7 +100,11 @@ fn unsupported_version(
     };
     let response = super::api_versions::unsupported_version(services);
     let answer = respond::<wire::ApiVersionsRequest>(&context, &response, &[]);
-    Ok(Dispatched { answer: Box::pin(std::future::ready(answer)), is_pipelined: false })
+    Ok(Dispatched {
+        answer: Box::pin(std::future::ready(answer)),
+        is_pipelined: false,
+        throttle: Duration::ZERO,
+    })
 }
 
 /// Decodes a request and makes the future that answers it.

@@ -53,7 +53,7 @@ struct Read {
 }
 
 pub async fn answer(services: &Services, context: &RequestContext, mut request: FetchRequest) -> Answer {
-    let wanted = wanted(context, &request);
+    let wanted = wanted(services, context, &request);
     let uses_topic_ids = context.version >= 13;
     let (partitions, forgotten) = take_partitions(&mut request, uses_topic_ids);
     let begun = services.fetch_sessions.begin(
@@ -78,7 +78,7 @@ pub async fn answer(services: &Services, context: &RequestContext, mut request: 
     respond::<FetchRequest>(context, &response, &files)
 }
 
-fn wanted(context: &RequestContext, request: &FetchRequest) -> Wanted {
+fn wanted(services: &Services, context: &RequestContext, request: &FetchRequest) -> Wanted {
     let replica_id =
         if context.version >= 15 { request.replica_state.replica_id } else { request.replica_id };
     let isolation = match (replica_id, request.isolation_level) {
@@ -86,11 +86,14 @@ fn wanted(context: &RequestContext, request: &FetchRequest) -> Wanted {
         (CONSUMER, _) => Isolation::HighWatermark,
         _ => Isolation::LogEnd,
     };
+    let limit = services.config.load().fetch_max_bytes();
+    // Followers ask for what they are configured to.
+    let bytes_max = if replica_id >= 0 { request.max_bytes } else { request.max_bytes.min(limit) };
     let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     Wanted {
         replica_id,
         isolation,
-        bytes_max: usize::try_from(request.max_bytes).unwrap_or(0),
+        bytes_max: usize::try_from(bytes_max).unwrap_or(0),
         bytes_min: usize::try_from(request.min_bytes).unwrap_or(0),
         deadline: Instant::now() + max_wait,
     }

@@ -25,6 +25,7 @@ use crate::metadata::Cache;
 use crate::metadata::control::Endpoint;
 use crate::model::{BrokerId, TopicName};
 use crate::network::{ConnectionTable, Listener, RequestMemory};
+use crate::quota::Quotas;
 use crate::replica::{FetchSessionOptions, FetchSessions, ReplicaManager, TopicSettings};
 use crate::runtime::fs::{DiskFileSystem, Durability, FileSystem};
 use crate::runtime::task::{self, Shutdown, ShutdownTrigger};
@@ -115,6 +116,7 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
         controller: controller_handle,
         finalized_features_epoch,
         authorizer: Authorizer::AllowAll,
+        quotas: Quotas::Unlimited,
         shutdown: clients_shutdown.clone(),
     });
     let connections = ConnectionTable::new(connection_limits(&config.load()));

@@ -20,7 +20,7 @@ use crate::runtime::task::{DrainGuard, Shutdown};
 
 /// Input that is read at once while a socket is idle; small, as ten thousand sockets may be idle.
 const READ_BYTES: usize = 64 * 1024;
-/// A frame up to this size gets its whole buffer at once: unwritten memory costs nothing.
+/// A frame up to this size gets its whole buffer once its first part is there.
 const EAGER_FRAME_BYTES: usize = 1024 * 1024;
 /// Requests of one connection that wait for replication while later ones are appended (produce only).
 const IN_FLIGHT_MAX: usize = 64;
@@ -90,6 +90,7 @@ pub(super) struct Connection {
     last_active: Instant,
     deadline: Pin<Box<Sleep>>,
     starved_since: Option<Instant>,
+    muted_until: Option<Pin<Box<Sleep>>>,
 }
 
 struct InFlight {
@@ -128,6 +129,7 @@ impl Connection {
             last_active: now,
             deadline: Box::pin(tokio::time::sleep_until(now + idle_max)),
             starved_since: None,
+            muted_until: None,
             options,
         }
     }
@@ -195,11 +197,17 @@ impl Connection {
     /// Starts requests that have arrived whole, as far as their order and the output allow.
     fn start_frames(&mut self, context: &mut Context<'_>) -> Result<bool, Closed> {
         let mut started = false;
+        if self.is_muted(context) {
+            return Ok(false);
+        }
         while !self.is_closing && !self.is_stopping && self.may_start() {
             let Some(frame) = self.next_frame()? else { break };
             let dispatched = crate::api::dispatch(&self.services, &self.context, frame);
-            let Dispatched { mut answer, is_pipelined } = dispatched.context(BadRequestSnafu)?;
+            let Dispatched { mut answer, is_pipelined, throttle } = dispatched.context(BadRequestSnafu)?;
             started = true;
+            if !throttle.is_zero() {
+                self.muted_until = Some(Box::pin(tokio::time::sleep(throttle)));
+            }
             let reservation = self.reservation.take();
             // Most requests are answered here and now. A later one is polled once as well: a produce appends
             // before it waits.
@@ -215,11 +223,21 @@ impl Connection {
                     self.in_flight.push_back(InFlight { answer, is_pipelined, _reservation: reservation });
                 }
             }
-            if self.output.size_bytes() > 0 && self.output.size_bytes() >= OUTPUT_BYTES_MAX {
+            if self.is_muted(context) {
                 break;
             }
         }
         Ok(started)
+    }
+
+    /// Whether a quota keeps this connection from being served for a while.
+    fn is_muted(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(muted_until) = &mut self.muted_until else { return false };
+        if muted_until.as_mut().poll(context).is_pending() {
+            return true;
+        }
+        self.muted_until = None;
+        false
     }
 
     /// Whether the next request may begin before the earlier ones are answered and sent.
@@ -262,7 +280,12 @@ impl Connection {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Result<Progress, Closed> {
-        if self.is_input_closed || self.is_closing || self.is_stopping || !self.output.is_empty() {
+        if self.is_input_closed
+            || self.muted_until.is_some()
+            || self.is_closing
+            || self.is_stopping
+            || !self.output.is_empty()
+        {
             return Ok(Progress::Waiting);
         }
         if !self.in_flight.is_empty() && self.input.len() >= READ_BYTES {
@@ -297,13 +320,21 @@ impl Connection {
         let received = self.input.len();
         let wanted = match self.frame_size()? {
             Some(size) if received < 4 + size => {
-                let eager = EAGER_FRAME_BYTES.max(received.saturating_mul(2));
-                (4 + size).min(eager).max(received + 1)
+                // Whoever announces much and sends nothing gets no more than an idle connection.
+                let step = match received {
+                    ..READ_BYTES => READ_BYTES,
+                    _ => EAGER_FRAME_BYTES.max(received.saturating_mul(2)),
+                };
+                (4 + size).min(step).max(received + 1)
             }
             _ => READ_BYTES.max(received + 1),
         };
         if !self.reservation.raise_to(wanted as u64, context.waker()) {
-            self.starved_since.get_or_insert_with(Instant::now);
+            if self.starved_since.is_none() {
+                let now = Instant::now();
+                self.starved_since = Some(now);
+                self.deadline.as_mut().reset(now + STARVED_AFTER);
+            }
             return Ok(false);
         }
         self.starved_since = None;
