@@ -75,6 +75,24 @@ fn answers_come_in_order_and_only_when_durable() {
 }
 
 #[test]
+fn calls_during_a_sync_wait_for_their_own() {
+    let (mut writer, session) = by_hand(&disk());
+    let mut first = session.create(persistent("/a"));
+    let batch = writer.next_batch().unwrap();
+    let mut seen = session.exists("/a");
+    let mut second = session.create(persistent("/b"));
+    let mut unseen = session.exists("/b");
+    writer.write(batch).unwrap();
+    assert!(answered(&mut first).unwrap().is_ok());
+    assert!(answered(&mut seen).unwrap().unwrap().is_some());
+    assert!(answered(&mut second).is_none());
+    assert!(answered(&mut unseen).is_none());
+    flush(&mut writer);
+    assert!(answered(&mut second).unwrap().is_ok());
+    assert!(answered(&mut unseen).unwrap().unwrap().is_some());
+}
+
+#[test]
 fn a_watch_is_told_when_its_change_is_durable() {
     let (mut writer, session) = by_hand(&disk());
     let mut watching = session.exists_and_watch("/a");
