@@ -37,7 +37,8 @@ pub struct Appended {
     pub first_offset: Offset,
     /// Resolves `Ok` when the high watermark has passed the batch. Batches commit in the order of their
     /// appends. [`WriteError::NotEnoughReplicasAfterAppend`] means that it has passed but fewer replicas than
-    /// `min.insync.replicas` hold the batch: it stays in the log.
+    /// `min.insync.replicas` hold the batch: it stays in the log. Takes as long as it takes: the runtime looks
+    /// after the time, and wants to know also of a late batch how it ended.
     pub committed: BoxFuture<'static, Result<(), WriteError>>,
 }
 

@@ -68,7 +68,8 @@ struct Place<S: Shard> {
 
 /// The task of a led partition. It ends when this is dropped.
 struct Handle<S: Shard> {
-    commands: mpsc::Sender<Envelope<S>>,
+    /// Boxed, because a queue reserves room for dozens of commands, of which some are large, for each shard.
+    commands: mpsc::Sender<Box<Envelope<S>>>,
     is_loaded: Arc<AtomicBool>,
     _stop: oneshot::Sender<()>,
     /// Resolves when the task has ended.
@@ -183,7 +184,7 @@ impl<S: Shard> Runtime<S> {
         Handle { commands, is_loaded, _stop: stop, ended }
     }
 
-    fn loaded_shard(&self, partition: PartitionIndex) -> Result<mpsc::Sender<Envelope<S>>, CallError> {
+    fn loaded_shard(&self, partition: PartitionIndex) -> Result<mpsc::Sender<Box<Envelope<S>>>, CallError> {
         if self.is_stopped() {
             return Err(CallError::Stopped);
         }
@@ -196,7 +197,7 @@ impl<S: Shard> Runtime<S> {
         Ok(handle.commands.clone())
     }
 
-    fn loaded_shards(&self) -> (Vec<mpsc::Sender<Envelope<S>>>, bool) {
+    fn loaded_shards(&self) -> (Vec<mpsc::Sender<Box<Envelope<S>>>>, bool) {
         let shards = self.shared.shards.read();
         let handles = || shards.values().filter_map(|place| place.handle.as_ref());
         let is_loaded = |handle: &&Handle<S>| handle.is_loaded.load(Ordering::Acquire);
@@ -207,11 +208,11 @@ impl<S: Shard> Runtime<S> {
 }
 
 async fn send<S: Shard>(
-    commands: &mpsc::Sender<Envelope<S>>,
+    commands: &mpsc::Sender<Box<Envelope<S>>>,
     command: S::Command,
 ) -> Result<oneshot::Receiver<S::Reply>, CallError> {
     let (reply, answer) = oneshot::channel();
-    commands.send(Envelope { command, reply }).await.map_err(|_| CallError::NotHere)?;
+    commands.send(Box::new(Envelope { command, reply })).await.map_err(|_| CallError::NotHere)?;
     Ok(answer)
 }
 

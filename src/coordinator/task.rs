@@ -91,7 +91,11 @@ impl<S: Shard> ShardTask<S> {
     }
 
     /// Loads the shard and serves it until `stopped`.
-    pub async fn run(mut self, commands: mpsc::Receiver<Envelope<S>>, mut stopped: oneshot::Receiver<()>) {
+    pub async fn run(
+        mut self,
+        commands: mpsc::Receiver<Box<Envelope<S>>>,
+        mut stopped: oneshot::Receiver<()>,
+    ) {
         tokio::select! {
             biased;
             _ = &mut stopped => return,
@@ -134,8 +138,12 @@ impl<S: Shard> ShardTask<S> {
         Ok(())
     }
 
-    async fn serve(&mut self, mut commands: mpsc::Receiver<Envelope<S>>, mut stopped: oneshot::Receiver<()>) {
-        let mut round = Vec::with_capacity(COMMANDS_PER_ROUND);
+    async fn serve(
+        &mut self,
+        mut commands: mpsc::Receiver<Box<Envelope<S>>>,
+        mut stopped: oneshot::Receiver<()>,
+    ) {
+        let mut round = Vec::new();
         loop {
             let wake_at = self.next_deadline().map(|deadline| self.shared.instant(deadline));
             let has_room = self.in_flight.len() < IN_FLIGHT_MAX;
@@ -166,7 +174,7 @@ impl<S: Shard> ShardTask<S> {
             }
             let now = self.shared.now();
             for envelope in round.drain(..) {
-                self.handle(envelope, now);
+                self.handle(*envelope, now);
             }
             self.tick(now);
             self.flush(now);
@@ -291,7 +299,10 @@ impl<S: Shard> ShardTask<S> {
             let outcomes = refuse(&mut self.shard, &mut batch.writes, error, now);
             outcomes.into_iter().for_each(|outcome| self.absorb(outcome));
         }
-        let is_in_log = matches!(result, Ok(()) | Err(WriteError::NotEnoughReplicasAfterAppend));
+        // What stands in the leader's log is committed sooner or later, unless the leader changes, which drops
+        // this shard. So a write that is only late counts, or memory and log would differ from here on.
+        let is_in_log =
+            matches!(result, Ok(()) | Err(WriteError::NotEnoughReplicasAfterAppend | WriteError::TimedOut));
         for StoredWrite { records, pending, first_offset } in batch.writes {
             let outcome = if is_in_log {
                 self.shard.committed(records, pending, first_offset, now)

@@ -109,10 +109,6 @@ impl GroupOffsets {
         }
     }
 
-    pub fn has_transaction_in_flight(&self, producer_id: ProducerId) -> bool {
-        self.transactions_in_flight.contains_key(&producer_id)
-    }
-
     /// The partitions whose offset has outlived its retention. One with a commit in flight never has.
     ///
     /// `base` tells from when the broker's retention counts; an offset with its own end keeps that.

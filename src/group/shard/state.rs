@@ -25,6 +25,8 @@ pub(in crate::group) struct GroupShard {
     pub(super) next_sweep: Option<Deadline>,
     /// The groups in which a transaction of this producer has stored offsets.
     producers: HashMap<ProducerId, HashSet<GroupId>>,
+    /// How many writes of each producer's transaction are on their way.
+    transactions_in_flight: HashMap<ProducerId, usize>,
     /// Ends of transactions that came before the last of their offsets was committed.
     early_ends: HashMap<ProducerId, Vec<(bool, ReplyToken)>>,
     /// Records that could not be read while the shard was loaded.
@@ -39,6 +41,7 @@ impl GroupShard {
             queue: BinaryHeap::new(),
             next_sweep: None,
             producers: HashMap::new(),
+            transactions_in_flight: HashMap::new(),
             early_ends: HashMap::new(),
             skipped_records: 0,
         }
@@ -166,6 +169,8 @@ impl GroupShard {
             expire_timestamp: None,
             producer: Some((request.producer_id, request.producer_epoch)),
         };
+        let producer_id = request.producer_id;
+        let writes = out.writes.len();
         self.with_group(&storage.group_id.clone(), now, out, |group, step| {
             let instance_id = request.group_instance_id.as_ref();
             match group.accept_commit(&request.member_id, instance_id, request.generation_id, true, now) {
@@ -173,6 +178,9 @@ impl GroupShard {
                 Err(error) => step.out.reply(token, GroupReply::Offsets(Err(error))),
             }
         });
+        if out.writes.len() > writes {
+            *self.transactions_in_flight.entry(producer_id).or_default() += 1;
+        }
     }
 
     pub(super) fn insert_group(&mut self, group_id: &GroupId, now: Now) {
@@ -298,16 +306,12 @@ impl GroupShard {
         token: ReplyToken,
         out: &mut Outcome<Self>,
     ) {
-        if self.has_transaction_in_flight(producer_id) {
+        if self.transactions_in_flight.contains_key(&producer_id) {
             self.early_ends.entry(producer_id).or_default().push((is_commit, token));
             return;
         }
         self.apply_transaction_end(producer_id, is_commit);
         out.reply(token, GroupReply::Done(Ok(())));
-    }
-
-    pub(super) fn has_transaction_in_flight(&self, producer_id: ProducerId) -> bool {
-        self.groups.values().any(|group| group.offsets.has_transaction_in_flight(producer_id))
     }
 
     pub(super) fn apply_transaction_end(&mut self, producer_id: ProducerId, is_commit: bool) {
@@ -318,13 +322,19 @@ impl GroupShard {
         }
     }
 
-    pub(super) fn finish_early_ends(&mut self, producer_id: Option<ProducerId>, out: &mut Outcome<Self>) {
+    /// A write of offsets is committed or lost. With the last one of a transaction, its end may be due.
+    pub(super) fn offsets_write_ended(&mut self, producer_id: Option<ProducerId>, out: &mut Outcome<Self>) {
         let Some(producer_id) = producer_id else { return };
-        if self.early_ends.contains_key(&producer_id) && !self.has_transaction_in_flight(producer_id) {
-            for (is_commit, token) in self.early_ends.remove(&producer_id).unwrap_or_default() {
-                self.apply_transaction_end(producer_id, is_commit);
-                out.reply(token, GroupReply::Done(Ok(())));
+        if let Some(writes) = self.transactions_in_flight.get_mut(&producer_id) {
+            *writes -= 1;
+            if *writes > 0 {
+                return;
             }
+            self.transactions_in_flight.remove(&producer_id);
+        }
+        for (is_commit, token) in self.early_ends.remove(&producer_id).unwrap_or_default() {
+            self.apply_transaction_end(producer_id, is_commit);
+            out.reply(token, GroupReply::Done(Ok(())));
         }
     }
 

@@ -98,7 +98,7 @@ impl Shard for GroupShard {
             PendingWrite::Offsets { answer, producer_id } => {
                 self.apply_offsets(records, first_offset, producer_id);
                 reply_to_offsets(answer, &mut out);
-                self.finish_early_ends(producer_id, &mut out);
+                self.offsets_write_ended(producer_id, &mut out);
             }
             PendingWrite::Removal { answer } => {
                 self.apply_offsets(records, first_offset, None);
@@ -167,7 +167,7 @@ impl Shard for GroupShard {
                         self.end_write(group_id, topic_partition, producer_id, true);
                     }
                 }
-                self.finish_early_ends(producer_id, &mut out);
+                self.offsets_write_ended(producer_id, &mut out);
             }
             PendingWrite::GroupRemoval { group_id, .. } => {
                 self.with_group(&group_id, now, &mut out, |group, _| group.exhume(now.timestamp));
