@@ -6,6 +6,7 @@ use wire::{ApiKey, Str};
 
 use crate::config::BrokerConfig;
 use crate::controller::ControllerHandle;
+use crate::controller::admin::{Admin, ProducerIds};
 use crate::group::GroupService;
 use crate::metadata::Cache;
 use crate::model::BrokerId;
@@ -28,6 +29,8 @@ pub struct Services {
     pub fetch_sessions: FetchSessions,
     pub groups: Arc<GroupService>,
     pub controller: ControllerHandle,
+    pub admin: Arc<Admin>,
+    pub producer_ids: ProducerIds,
     /// The version of `/feature`.
     pub finalized_features_epoch: i64,
     pub authorizer: Authorizer,

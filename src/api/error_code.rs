@@ -1,6 +1,12 @@
 //! Kafka's error codes: the one place where they are written as numbers, and the table from domain errors
 //! to them. Domain rooms name facts; only here do facts become codes.
 
+use crate::config::ConfigError;
+use crate::controller::ElectionError;
+use crate::controller::admin::{
+    AlterConfigsError, CreatePartitionsError, CreateTopicError, DeleteTopicError, LeaderElectionError,
+};
+use crate::controller::placement::PlacementError;
 use crate::group::GroupError;
 use crate::log::{LogError, ProducerError};
 use crate::records::{RecordsError, Refusal};
@@ -407,6 +413,133 @@ pub(super) fn group_error(error: GroupError) -> ErrorCode {
         GroupError::GroupSubscribedToTopic => ErrorCode::GroupSubscribedToTopic,
         GroupError::RequestTimedOut => ErrorCode::RequestTimedOut,
         GroupError::UnknownServerError => ErrorCode::UnknownServerError,
+    }
+}
+
+/// Answers about a topic that was to be created.
+pub(super) fn create_topic_error(error: &CreateTopicError) -> ErrorCode {
+    match error {
+        CreateTopicError::NamedTwice
+        | CreateTopicError::ProhibitedName
+        | CreateTopicError::CountsAndAssignments => ErrorCode::InvalidRequest,
+        CreateTopicError::NotAuthorized => ErrorCode::TopicAuthorizationFailed,
+        CreateTopicError::TopicExists { .. } | CreateTopicError::MarkedForDeletion { .. } => {
+            ErrorCode::TopicAlreadyExists
+        }
+        CreateTopicError::NullConfig { .. } | CreateTopicError::InvalidConfig { .. } => {
+            ErrorCode::InvalidConfig
+        }
+        CreateTopicError::Placement { source } => placement_error(source),
+        CreateTopicError::UnevenReplicas
+        | CreateTopicError::NoReplicas { .. }
+        | CreateTopicError::DuplicateReplicas { .. }
+        | CreateTopicError::PartitionsNotConsecutive => ErrorCode::InvalidReplicaAssignment,
+        CreateTopicError::InvalidName { .. } | CreateTopicError::NameCollides { .. } => {
+            ErrorCode::InvalidTopicException
+        }
+        CreateTopicError::TimedOut => ErrorCode::RequestTimedOut,
+        CreateTopicError::Store { .. } => ErrorCode::UnknownServerError,
+    }
+}
+
+fn placement_error(error: &PlacementError) -> ErrorCode {
+    match error {
+        PlacementError::PartitionsNotPositive => ErrorCode::InvalidPartitions,
+        PlacementError::ReplicationFactorNotPositive | PlacementError::ReplicationFactorTooLarge { .. } => {
+            ErrorCode::InvalidReplicationFactor
+        }
+        PlacementError::RacksIncomplete => ErrorCode::UnknownServerError,
+    }
+}
+
+/// Answers about a topic that was to be deleted.
+pub(super) fn delete_topic_error(error: &DeleteTopicError) -> ErrorCode {
+    match error {
+        DeleteTopicError::DeletionDisabled => ErrorCode::TopicDeletionDisabled,
+        DeleteTopicError::UnknownTopicId => ErrorCode::UnknownTopicId,
+        DeleteTopicError::UnknownTopic => ErrorCode::UnknownTopicOrPartition,
+        DeleteTopicError::NotAuthorized => ErrorCode::TopicAuthorizationFailed,
+        DeleteTopicError::TimedOut => ErrorCode::RequestTimedOut,
+        DeleteTopicError::Store { .. } => ErrorCode::UnknownServerError,
+    }
+}
+
+/// Answers about a topic that was to get more partitions.
+pub(super) fn create_partitions_error(error: &CreatePartitionsError) -> ErrorCode {
+    match error {
+        CreatePartitionsError::NamedTwice => ErrorCode::InvalidRequest,
+        CreatePartitionsError::NotAuthorized => ErrorCode::TopicAuthorizationFailed,
+        CreatePartitionsError::MarkedForDeletion => ErrorCode::InvalidTopicException,
+        CreatePartitionsError::UnknownTopic { .. } => ErrorCode::UnknownTopicOrPartition,
+        CreatePartitionsError::ReassignmentInProgress { .. } => ErrorCode::ReassignmentInProgress,
+        CreatePartitionsError::FewerPartitions { .. } | CreatePartitionsError::SamePartitions { .. } => {
+            ErrorCode::InvalidPartitions
+        }
+        CreatePartitionsError::UnknownBrokers { .. }
+        | CreatePartitionsError::WrongCount { .. }
+        | CreatePartitionsError::NoReplicas { .. }
+        | CreatePartitionsError::DuplicateReplicas { .. }
+        | CreatePartitionsError::UnevenReplicas { .. } => ErrorCode::InvalidReplicaAssignment,
+        CreatePartitionsError::Placement { source } => placement_error(source),
+        CreatePartitionsError::TimedOut => ErrorCode::RequestTimedOut,
+        CreatePartitionsError::FirstPartitionMissing { .. } | CreatePartitionsError::Store { .. } => {
+            ErrorCode::UnknownServerError
+        }
+    }
+}
+
+/// Answers about settings that were to be changed.
+pub(super) fn alter_configs_error(error: &AlterConfigsError) -> ErrorCode {
+    match error {
+        AlterConfigsError::ResourceTwice
+        | AlterConfigsError::KeyTwice
+        | AlterConfigsError::NullValue { .. }
+        | AlterConfigsError::UnknownOperation { .. }
+        | AlterConfigsError::DefaultTopic
+        | AlterConfigsError::BrokerIdNotNumeric { .. }
+        | AlterConfigsError::OtherBroker { .. } => ErrorCode::InvalidRequest,
+        AlterConfigsError::UnknownTopic { .. } => ErrorCode::UnknownTopicOrPartition,
+        AlterConfigsError::InvalidTopicConfig { .. } => ErrorCode::InvalidConfig,
+        AlterConfigsError::InvalidBrokerConfig { source }
+        | AlterConfigsError::InvalidOperation { source } => broker_config_error(source),
+        AlterConfigsError::KraftInCharge => ErrorCode::NotController,
+        AlterConfigsError::Unreadable { .. } | AlterConfigsError::Store { .. } => {
+            ErrorCode::UnknownServerError
+        }
+    }
+}
+
+fn broker_config_error(error: &ConfigError) -> ErrorCode {
+    match error {
+        ConfigError::ListOperation { .. } | ConfigError::UnknownKey { .. } => ErrorCode::InvalidConfig,
+        ConfigError::InvalidValue { .. }
+        | ConfigError::UnknownTopicKey { .. }
+        | ConfigError::CompactionLags { .. }
+        | ConfigError::TieredStorageDisabled
+        | ConfigError::TieringNeedsKraft
+        | ConfigError::Inconsistent { .. }
+        | ConfigError::NotDynamic { .. }
+        | ConfigError::NeedsListenerPrefix { .. }
+        | ConfigError::NeedsBrokerId { .. }
+        | ConfigError::NoPasswordEncoder
+        | ConfigError::NotBuiltYet { .. }
+        | ConfigError::Override { .. }
+        | ConfigError::OverrideWithoutValue { .. }
+        | ConfigError::UnicodeEscape { .. } => ErrorCode::InvalidRequest,
+    }
+}
+
+/// Answers about a leader that was asked for.
+pub(super) fn election_error(error: &LeaderElectionError) -> ErrorCode {
+    match error {
+        LeaderElectionError::TimedOut => ErrorCode::RequestTimedOut,
+        LeaderElectionError::Election { source } => match source {
+            ElectionError::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+            ElectionError::TopicIsBeingDeleted => ErrorCode::InvalidTopicException,
+            ElectionError::NotNeeded => ErrorCode::ElectionNotNeeded,
+            ElectionError::PreferredLeaderNotAvailable { .. } => ErrorCode::PreferredLeaderNotAvailable,
+            ElectionError::EligibleLeadersNotAvailable { .. } => ErrorCode::EligibleLeadersNotAvailable,
+        },
     }
 }
 

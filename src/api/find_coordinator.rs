@@ -1,7 +1,7 @@
 //! Which broker coordinates a group.
 //!
-//! Behaviour: the leader of the key's partition of the internal topic. Until it has a leader the
-//! answer is COORDINATOR_NOT_AVAILABLE.
+//! Behaviour: the leader of the key's partition of the internal topic. The topic is created when the first client asks
+//! for it; until it has a leader the answer is COORDINATOR_NOT_AVAILABLE.
 //!
 //! Versions: 1 key type (KIP-98) · 3 flexible · 4 many keys (KIP-699) · 5, 6 share groups (KIP-932).
 
@@ -14,6 +14,7 @@ use crate::model::BrokerId;
 use crate::security::{Operation, Resource};
 
 const GROUP: i8 = 0;
+const CONSUMER_OFFSETS: &str = "__consumer_offsets";
 
 struct Found {
     id: BrokerId,
@@ -84,7 +85,11 @@ async fn find(
         return Err(ErrorCode::GroupAuthorizationFailed);
     }
     let image = services.metadata.image();
-    let known = image.topic("__consumer_offsets").ok_or(ErrorCode::CoordinatorNotAvailable)?;
+    let Some(known) = image.topic(CONSUMER_OFFSETS) else {
+        // Whether it was started, was in flight or was refused, which is logged: the client has to come again.
+        services.admin.auto_create([CONSUMER_OFFSETS.to_owned()], &services.config.load_full()).await;
+        return Err(ErrorCode::CoordinatorNotAvailable);
+    };
     let partition =
         known.partition(services.groups.partition_for(key)).ok_or(ErrorCode::CoordinatorNotAvailable)?;
     let endpoint =

@@ -1,7 +1,8 @@
 //! What a client needs to find partitions: brokers, topics, leaders.
 //!
-//! Behaviour: answered from this broker's image of the cluster, without waiting. A topic that is missing is unknown.
-//! With a topic id in the request (v12) names are ignored.
+//! Behaviour: answered from this broker's image of the cluster, without waiting. A topic that is missing is created if
+//! `auto.create.topics.enable` and the request allow it: LEADER_NOT_AVAILABLE at first, UNKNOWN_TOPIC_OR_PARTITION while
+//! another request creates it. With a topic id in the request (v12) names are ignored.
 //!
 //! Versions: 1 null = all topics, controller, racks · 2 cluster id · 4 auto-creation flag · 5 offline replicas ·
 //! 7 leader epoch · 8 authorized operations (KIP-430) · 9 flexible · 10 topic ids · 11 no cluster operations ·
@@ -13,7 +14,9 @@ use wire::metadata_request::MetadataRequestTopic;
 use wire::metadata_response::{MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic};
 use wire::{MetadataRequest, MetadataResponse, Str, Uuid};
 
+use super::error_code::create_topic_error;
 use super::{ErrorCode, RequestContext, Services};
+use crate::controller::admin::AutoCreation;
 use crate::metadata::{Image, LeaderUnavailable, Partition, Topic};
 use crate::model::{BrokerId, TopicId, TopicName, is_internal_topic};
 use crate::security::{Operation, Resource};
@@ -49,7 +52,7 @@ pub async fn handle(
         Wanted::Ids(ids) => {
             ids.iter().map(|id| topic_by_id(services, context, &request, &image, *id)).collect()
         }
-        Wanted::Names(names) => topics_by_name(services, context, &request, &image, names),
+        Wanted::Names(names) => topics_by_name(services, context, &request, &image, names).await,
     };
     if (8..=10).contains(&context.version) && request.include_cluster_authorized_operations {
         response.cluster_authorized_operations =
@@ -140,7 +143,7 @@ fn topic_by_id(
 }
 
 /// Topics that are missing come last, as in Kafka.
-fn topics_by_name(
+async fn topics_by_name(
     services: &Services,
     context: &RequestContext,
     request: &MetadataRequest,
@@ -159,9 +162,38 @@ fn topics_by_name(
             missing.push(name);
         }
     }
-    found.extend(missing.iter().map(|name| answer_missing(name)));
+    if request.allow_auto_topic_creation && services.config.load().auto_create_topics_enable() {
+        found.extend(create_missing(services, context, missing).await);
+    } else {
+        found.extend(missing.iter().map(|name| answer_missing(name)));
+    }
     found.extend(forbidden);
     found
+}
+
+/// Starts to create the topics that the client may create.
+async fn create_missing(
+    services: &Services,
+    context: &RequestContext,
+    missing: Vec<Str>,
+) -> Vec<MetadataResponseTopic> {
+    let allows = |of: Resource<'_>| services.authorizer.allows(context.principal(), Operation::Create, of);
+    let may_create = |name: &Str| allows(Resource::Cluster) || allows(Resource::Topic(name));
+    let (creatable, forbidden): (Vec<Str>, Vec<Str>) = missing.into_iter().partition(may_create);
+    let names = creatable.iter().map(|name| name.to_string());
+    let answers = services.admin.auto_create(names, &services.config.load_full()).await;
+    let created = answers.into_iter().map(|(name, answer)| {
+        let code = match answer {
+            AutoCreation::Started => ErrorCode::LeaderNotAvailable,
+            AutoCreation::InFlight => ErrorCode::UnknownTopicOrPartition,
+            AutoCreation::Refused(error) => create_topic_error(&error),
+        };
+        named_error(&name, code)
+    });
+    let mut topics: Vec<MetadataResponseTopic> = created.collect();
+    let forbidden = forbidden.iter();
+    topics.extend(forbidden.map(|name| named_error(name, ErrorCode::TopicAuthorizationFailed)));
+    topics
 }
 
 fn answer_missing(name: &str) -> MetadataResponseTopic {

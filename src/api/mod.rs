@@ -4,6 +4,8 @@
 //! A handler translates: wire types to domain values, domain results to wire types and error codes
 //! ([`ErrorCode`]). It holds no rules; API versions end here.
 
+mod acls;
+mod admin;
 mod context;
 mod dispatch;
 mod error_code;
@@ -12,19 +14,33 @@ mod leader_hints;
 mod response;
 pub mod table;
 
+mod alter_configs;
 mod api_versions;
+mod create_acls;
+mod create_partitions;
+mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
+mod delete_topics;
+mod describe_acls;
 mod describe_cluster;
+mod describe_configs;
 mod describe_groups;
+mod describe_log_dirs;
 mod describe_topic_partitions;
+mod elect_leaders;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
+mod incremental_alter_configs;
+mod init_producer_id;
 mod join_group;
 mod leave_group;
+mod list_config_resources;
 mod list_groups;
 mod list_offsets;
+mod list_partition_reassignments;
 mod metadata;
 mod offset_commit;
 mod offset_delete;

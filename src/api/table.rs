@@ -100,16 +100,45 @@ pub static APIS: &[Api] = &[
     api!(DescribeGroups, 0..=6, Some(0..=6), plain!(describe_groups, wire::DescribeGroupsRequest)),
     api!(ListGroups, 0..=5, Some(0..=5), plain!(list_groups, wire::ListGroupsRequest)),
     api!(ApiVersions, 0..=4, Some(0..=4), plain!(api_versions, wire::ApiVersionsRequest)),
+    api!(CreateTopics, 0..=7, Some(0..=7), plain!(create_topics, wire::CreateTopicsRequest)),
+    api!(DeleteTopics, 0..=6, Some(0..=6), plain!(delete_topics, wire::DeleteTopicsRequest)),
     api!(DeleteRecords, 0..=2, Some(0..=2), plain!(delete_records, wire::DeleteRecordsRequest)),
+    api!(InitProducerId, 0..=5, Some(0..=5), plain!(init_producer_id, wire::InitProducerIdRequest)),
     api!(
         OffsetForLeaderEpoch,
         0..=4,
         Some(0..=4),
         plain!(offset_for_leader_epoch, wire::OffsetForLeaderEpochRequest)
     ),
+    api!(DescribeAcls, 0..=3, Some(0..=3), plain!(describe_acls, wire::DescribeAclsRequest)),
+    api!(CreateAcls, 0..=3, Some(0..=3), plain!(create_acls, wire::CreateAclsRequest)),
+    api!(DeleteAcls, 0..=3, Some(0..=3), plain!(delete_acls, wire::DeleteAclsRequest)),
+    api!(DescribeConfigs, 0..=4, Some(0..=4), plain!(describe_configs, wire::DescribeConfigsRequest)),
+    api!(AlterConfigs, 0..=2, Some(0..=2), plain!(alter_configs, wire::AlterConfigsRequest)),
+    api!(DescribeLogDirs, 0..=5, Some(0..=5), plain!(describe_log_dirs, wire::DescribeLogDirsRequest)),
+    api!(CreatePartitions, 0..=3, Some(0..=3), plain!(create_partitions, wire::CreatePartitionsRequest)),
     api!(DeleteGroups, 0..=2, Some(0..=2), plain!(delete_groups, wire::DeleteGroupsRequest)),
+    api!(ElectLeaders, 0..=2, Some(0..=2), plain!(elect_leaders, wire::ElectLeadersRequest)),
+    api!(
+        IncrementalAlterConfigs,
+        0..=1,
+        Some(0..=1),
+        plain!(incremental_alter_configs, wire::IncrementalAlterConfigsRequest)
+    ),
+    api!(
+        ListPartitionReassignments,
+        0..=0,
+        Some(0..=0),
+        plain!(list_partition_reassignments, wire::ListPartitionReassignmentsRequest)
+    ),
     api!(OffsetDelete, 0..=0, Some(0..=0), plain!(offset_delete, wire::OffsetDeleteRequest)),
     api!(DescribeCluster, 0..=2, Some(0..=2), plain!(describe_cluster, wire::DescribeClusterRequest)),
+    api!(
+        ListConfigResources,
+        0..=1,
+        Some(0..=1),
+        plain!(list_config_resources, wire::ListConfigResourcesRequest)
+    ),
     api!(
         DescribeTopicPartitions,
         0..=0,

@@ -123,21 +123,29 @@ pub(super) async fn stored_topic_config(
         Err(StoreError::NoNode { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let overrides: Properties = match EntityConfig::decode(&node) {
-        Ok(EntityConfig(entries)) => entries.into_iter().collect(),
+    match EntityConfig::decode(&node) {
+        Ok(EntityConfig(entries)) => Ok(topic_config(topic, &entries.into_iter().collect(), broker)),
         Err(error) => {
             warn!(%topic, %error, "the topic's stored settings cannot be read");
-            return Ok(None);
+            Ok(None)
         }
-    };
-    if overrides.is_empty() {
-        return Ok(None);
     }
-    let (config, left_out) = TopicConfig::from_stored(&overrides, broker);
+}
+
+/// A topic's effective settings with these overrides; `None` = there are none.
+pub(super) fn topic_config(
+    topic: &TopicName,
+    overrides: &Properties,
+    broker: &BrokerConfig,
+) -> Option<TopicConfig> {
+    if overrides.is_empty() {
+        return None;
+    }
+    let (config, left_out) = TopicConfig::from_stored(overrides, broker);
     for error in left_out {
         warn!(%topic, %error, "a stored setting of the topic is left out");
     }
-    Ok(Some(config))
+    Some(config)
 }
 
 /// Runs file work off the workers. A panic in it is a panic here: state may be half changed.

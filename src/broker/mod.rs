@@ -2,6 +2,7 @@
 //!
 //! [`Broker::start`] is the only place that knows which store, which file system and which clock the parts use.
 
+mod config_changes;
 mod control_channel;
 mod error;
 mod ready;
@@ -45,6 +46,7 @@ pub struct Broker {
     parts: ShutdownTrigger,
     controller: JoinHandle<()>,
     ticks: JoinHandle<()>,
+    config_changes: JoinHandle<()>,
     connections: Arc<ConnectionTable>,
     memory: Arc<RequestMemory>,
     /// With the ports that were bound.
@@ -98,7 +100,7 @@ impl Broker {
         self.services.groups.stop();
         self.clients.drained(DRAIN_MAX).await;
         self.parts.request();
-        for task in [self.controller, self.ticks] {
+        for task in [self.controller, self.ticks, self.config_changes] {
             if let Err(error) = task.await {
                 warn!(%error, "a part did not stop well");
             }

@@ -8,15 +8,20 @@ use arc_swap::ArcSwap;
 use snafu::{ResultExt, ensure};
 use tracing::{info, warn};
 
-use super::control_channel::{LocalChannel, stored_topic_config};
+use super::config_changes::{ConfigApplier, DynamicSettings};
+use super::control_channel::{LocalChannel, topic_config};
 use super::error::*;
 use super::settings::{connection_limits, listener_options, topic_settings};
 use super::shard_log::ReplicaShardLog;
 use super::{Broker, ticks};
 use crate::api::Services;
 use crate::config::BrokerConfig;
+use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
 use crate::controller::registration::{self, Registration};
-use crate::controller::{Controller, ControllerEnd, ControllerHandle, ControllerOptions, Settings};
+use crate::controller::{
+    ConfigChanges, Controller, ControllerEnd, ControllerHandle, ControllerOptions, Settings, StoredConfig,
+};
+use crate::coordination::znodes::ConfigEntity;
 use crate::coordination::{EmbeddedStore, EmbeddedStoreOptions, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::log::checkpoint::MetaProperties;
@@ -50,15 +55,19 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
     let store = open_store(file_system, &paths, &clock)?;
     let session: Arc<dyn Store> = Arc::new(store.session().context(StoreSnafu)?);
     let identity = identify(&*session, &config, &directories, &random).await?;
-    let config = Arc::new(ArcSwap::from_pointee(config.with_broker_id(identity.broker_id)));
+    let (stored, changes) =
+        ConfigChanges::subscribe(Arc::clone(&session), clock.clone()).await.context(StoreSnafu)?;
+    let dynamic = DynamicSettings::of(identity.broker_id, &stored);
+    let config = dynamic.apply_to(&config.with_broker_id(identity.broker_id));
+    let config = Arc::new(ArcSwap::from_pointee(config));
 
-    let settings = read_topic_settings(&*session, &config.load()).await?;
+    let settings = stored_topic_settings(&stored, &config.load());
     let logs = Arc::new(load_logs(directories, &config.load(), &settings, &clock, &random).await?);
     let metadata = Arc::new(Cache::default());
     let defaults = topic_settings(config.load().topic_defaults());
     let replicas =
         Arc::new(ReplicaManager::new(identity.broker_id, Arc::clone(&logs), Arc::clone(&metadata), defaults));
-    for (topic, settings) in settings.own {
+    for (topic, settings) in settings {
         replicas.change_topic_settings(&topic, Some(settings));
     }
     let groups = Arc::new(groups(&config.load(), &replicas, &metadata, &clock, &random));
@@ -98,6 +107,27 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
     let feature = session.exists(znodes::FEATURE).await.context(StoreSnafu)?;
     let finalized_features_epoch = feature.map_or(-1, |stat| i64::from(stat.version));
 
+    let admin = Arc::new(Admin::new(
+        me,
+        Arc::clone(&session),
+        Arc::clone(&metadata),
+        controller_handle.clone(),
+        random.clone(),
+        AdminOptions { uses_topic_ids: true, topic_deletion_enabled: config.load().delete_topic_enable() },
+    ));
+    let connections = ConnectionTable::new(connection_limits(&config.load()));
+    let applier = ConfigApplier {
+        me,
+        dynamic,
+        config: Arc::clone(&config),
+        store: Arc::clone(&session),
+        replicas: Arc::clone(&replicas),
+        controller: controller_handle.clone(),
+        connections: Arc::clone(&connections),
+    };
+    let config_changes =
+        task::spawn_owner("configuration changes", applier.run(changes, parts_shutdown.clone()));
+
     let (clients, clients_shutdown) = ShutdownTrigger::new();
     let services = Arc::new(Services {
         broker_id: me,
@@ -114,12 +144,13 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
         }),
         groups,
         controller: controller_handle,
+        producer_ids: ProducerIds::new(Arc::clone(&admin), me),
+        admin,
         finalized_features_epoch,
         authorizer: Authorizer::AllowAll,
         quotas: Quotas::Unlimited,
         shutdown: clients_shutdown.clone(),
     });
-    let connections = ConnectionTable::new(connection_limits(&config.load()));
     let memory_bytes = u64::try_from(config.load().request_memory_max_bytes()).unwrap_or(u64::MAX);
     let memory = RequestMemory::new(memory_bytes);
     for listener in listeners {
@@ -146,6 +177,7 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
         parts,
         controller,
         ticks,
+        config_changes,
         connections,
         memory,
         advertised: endpoints,
@@ -221,31 +253,29 @@ async fn identify(
 }
 
 /// The settings of all topics before the first log is opened.
-struct StoredSettings {
-    own: HashMap<TopicName, TopicSettings>,
-}
-
-async fn read_topic_settings(store: &dyn Store, config: &BrokerConfig) -> Result<StoredSettings, StartError> {
-    let mut own = HashMap::new();
-    for name in store.children(&format!("{}/topics", znodes::CONFIG)).await.context(StoreSnafu)? {
-        let Ok(topic) = TopicName::new(&name) else { continue };
-        if let Some(config) = stored_topic_config(store, config, &topic).await.context(StoreSnafu)? {
-            own.insert(topic, topic_settings(&config));
+fn stored_topic_settings(
+    stored: &[StoredConfig],
+    config: &BrokerConfig,
+) -> HashMap<TopicName, TopicSettings> {
+    let own = stored.iter().filter_map(|(entity, overrides)| match entity {
+        ConfigEntity::Topic(topic) => {
+            Some((topic.clone(), topic_settings(&topic_config(topic, overrides, config)?)))
         }
-    }
-    Ok(StoredSettings { own })
+        _ => None,
+    });
+    own.collect()
 }
 
 async fn load_logs(
     directories: LogDirectories,
     config: &BrokerConfig,
-    settings: &StoredSettings,
+    settings: &HashMap<TopicName, TopicSettings>,
     clock: &Clock,
     random: &Random,
 ) -> Result<LogManager, StartError> {
     let defaults = topic_settings(config.topic_defaults()).log;
     let own: HashMap<TopicName, _> =
-        settings.own.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
+        settings.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
     // By the machine, not by a setting that few people tune: loading is bound by cores and the disk.
     let threads_per_directory = std::thread::available_parallelism().map_or(1, usize::from);
     let producer_expiration_ms = i64::from(config.producer_id_expiration_ms());

@@ -19,7 +19,7 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(5);
 struct Ticks {
     logs: Arc<LogManager>,
     clock: Clock,
-    producer_id_expiration_ms: i64,
+    config: Arc<ArcSwap<BrokerConfig>>,
 }
 
 /// Runs until the broker stops. Intervals are those of the start.
@@ -29,10 +29,9 @@ pub(super) async fn run(
     clock: Clock,
     shutdown: Shutdown,
 ) {
+    let ticks = Arc::new(Ticks { logs, clock, config: Arc::clone(&config) });
     let config = config.load_full();
     let initial = Duration::from_millis(u64::try_from(config.log_initial_task_delay_ms()).unwrap_or(30_000));
-    let producer_id_expiration_ms = i64::from(config.producer_id_expiration_ms());
-    let ticks = Arc::new(Ticks { logs, clock, producer_id_expiration_ms });
     let every = |ms: i64| {
         // Intervals of years are allowed; tokio's clock is not made for the largest of them.
         let ms = u64::try_from(ms).unwrap_or(1).clamp(1, 365 * 24 * 60 * 60 * 1000);
@@ -56,7 +55,10 @@ pub(super) async fn run(
             _ = log_starts.tick() => |ticks, _| ticks.logs.log_start_offset_tick(),
             _ = high_watermarks.tick() => |ticks, _| ticks.logs.high_watermark_tick(),
             _ = producers.tick() => {
-                |ticks, now| ticks.logs.producer_expiry_tick(ticks.producer_id_expiration_ms, now)
+                |ticks, now| {
+                    let expiration_ms = i64::from(ticks.config.load().producer_id_expiration_ms());
+                    ticks.logs.producer_expiry_tick(expiration_ms, now);
+                }
             }
             _ = removal.tick() => |ticks, now| ticks.logs.removal_tick(now),
             () = &mut stopping => return,

@@ -37,8 +37,8 @@ pub struct DeletedTopic {
 
 /// What the client may do.
 pub struct DeletionPermissions<'a> {
-    pub may_describe: &'a dyn Fn(&str) -> bool,
-    pub may_delete: &'a dyn Fn(&str) -> bool,
+    pub may_describe: &'a (dyn Fn(&str) -> bool + Sync),
+    pub may_delete: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]

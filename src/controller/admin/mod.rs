@@ -29,7 +29,7 @@ pub use creation_error::CreateTopicError;
 pub use delete_topics::{DeleteTopicError, DeleteTopics, DeletedTopic, DeletionPermissions, TopicSelector};
 pub use elections::LeaderElectionError;
 pub use partitions::{CreatePartitionsError, NewPartitions};
-pub use producer_ids::ProducerIdsError;
+pub use producer_ids::{ProducerIds, ProducerIdsError};
 
 use super::placement::Candidate;
 use super::service::ControllerHandle;

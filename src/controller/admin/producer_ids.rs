@@ -1,11 +1,14 @@
+use std::sync::Arc;
+
 use snafu::{OptionExt, Snafu};
+use tokio::sync::Mutex;
 use tracing::debug;
 
 use super::Admin;
 use crate::controller::patience::{self, RETRY_PAUSE, is_unknown};
 use crate::coordination::znodes::{self, ProducerIdBlock, ZnodeError};
 use crate::coordination::{StoreError, znodes::PRODUCER_ID_BLOCK};
-use crate::model::BrokerId;
+use crate::model::{BrokerId, ProducerId};
 
 /// Why no producer ids could be had.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
@@ -41,5 +44,34 @@ impl Admin {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// Gives out producer ids one by one, from blocks of the store. What is left of a block is lost with the
+/// process, so that no id is given out twice.
+pub struct ProducerIds {
+    admin: Arc<Admin>,
+    broker_id: BrokerId,
+    /// Held while a block is fetched, so that all who wait share it.
+    block: Mutex<Option<ProducerIdBlock>>,
+}
+
+impl ProducerIds {
+    pub fn new(admin: Arc<Admin>, broker_id: BrokerId) -> ProducerIds {
+        ProducerIds { admin, broker_id, block: Mutex::default() }
+    }
+
+    pub async fn next(&self) -> Result<ProducerId, ProducerIdsError> {
+        let mut rest = self.block.lock().await;
+        let mut block = match rest.take() {
+            Some(block) => block,
+            None => self.admin.allocate_producer_ids(self.broker_id).await?,
+        };
+        let id = block.first;
+        if id < block.last {
+            block.first = ProducerId(id.0 + 1);
+            *rest = Some(block);
+        }
+        Ok(id)
     }
 }

@@ -514,3 +514,14 @@ async fn a_broker_that_is_not_the_controller_says_so() {
     assert_eq!(world.admin.create_topics(request, &world.config, |_| true).await, Err(NotController));
     assert_eq!(world.admin.elect_leaders(ElectionKind::Unclean, None, 0).await, Err(NotController));
 }
+
+#[tokio::test]
+async fn a_brokers_producer_ids_go_on_from_block_to_block() {
+    let world = world().await;
+    let ids = ProducerIds::new(Arc::clone(&world.admin), BrokerId(1));
+    for expected in 0..1500 {
+        assert_eq!(ids.next().await.unwrap(), ProducerId(expected));
+    }
+    let after_a_restart = ProducerIds::new(Arc::clone(&world.admin), BrokerId(1));
+    assert_eq!(after_a_restart.next().await.unwrap(), ProducerId(2000));
+}
