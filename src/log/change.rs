@@ -53,9 +53,14 @@ impl Log {
         if count == 0 {
             return Ok(0);
         }
-        if count == segments.len() {
-            self.roll(&mut writer, self.log_end_offset(), now)?;
-        }
+        let count = match count == segments.len() {
+            true => match self.roll(&mut writer, self.log_end_offset(), now) {
+                // There is room for a new segment once the others are gone.
+                Err(LogError::DiskFull { .. }) => count - 1,
+                rolled => rolled.map(|()| count)?,
+            },
+            false => count,
+        };
         self.delete_oldest(count, now)?;
         Ok(count)
     }
@@ -125,7 +130,14 @@ impl Log {
     fn raise_log_start(&self, to: Offset) -> Result<(), LogError> {
         let before = self.log_start_offset.fetch_max(to.0, Ordering::AcqRel);
         let is_changed = before < to.0 && self.epochs.write().truncate_from_start(to);
-        if is_changed { self.write_epochs() } else { Ok(()) }
+        if !is_changed {
+            return Ok(());
+        }
+        match self.write_epochs() {
+            // A full disk must not keep retention from making room; loading drops old epochs too.
+            Err(LogError::DiskFull { .. }) => Ok(()),
+            written => written,
+        }
     }
 
     /// Removes all records from `offset` on; the log ends there then. For replicas that follow.

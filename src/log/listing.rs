@@ -148,7 +148,7 @@ fn swapped_end(place: &Place, base_offset: Offset) -> Result<Offset, LogError> {
         match scan.next() {
             Ok(Some((_, header))) => end = header.next_offset(),
             Ok(None) => return Ok(end),
-            Err(ScanError::Damaged { source, .. }) => return Err(source.into()),
+            Err(ScanError::Damaged(error)) => return Err(error.into()),
             Err(ScanError::Io(error)) => return place.check(Err(error), "reading", &path),
         }
     }

@@ -73,7 +73,9 @@ pub(super) fn load(place: &Place, options: &LoadOptions<'_>) -> Result<Loaded, L
         epochs,
         segments: Vec::new(),
         unsafe_from: UnsafePart { number: usize::MAX, offset: Offset(i64::MAX) },
-        is_changed: listing.is_changed,
+        // What the last process did to the directory may not be durable either.
+        is_changed: listing.is_changed || !options.is_clean,
+        is_epochs_changed: false,
         is_recovered: false,
     };
     loading.open_segments(&listing)?;
@@ -86,7 +88,7 @@ pub(super) fn load(place: &Place, options: &LoadOptions<'_>) -> Result<Loaded, L
     };
     let mut replay = Replay::begin(place, &loading.segments, &start)?;
     loading.recover(&mut replay)?;
-    loading.finish(replay, &listing.snapshots, topic_id)
+    loading.finish(replay, &listing, topic_id)
 }
 
 struct Loading<'a> {
@@ -96,6 +98,7 @@ struct Loading<'a> {
     segments: Vec<Arc<Segment>>,
     unsafe_from: UnsafePart,
     is_changed: bool,
+    is_epochs_changed: bool,
     is_recovered: bool,
 }
 
@@ -270,7 +273,7 @@ impl Loading<'_> {
             Ok(Some((_, header))) if (base_offset..=indexed).contains(&header.base_offset) => {
                 Ok(Some((segment, header.base_offset)))
             }
-            Ok(_) | Err(ScanError::Damaged { .. }) => Ok(None),
+            Ok(_) | Err(ScanError::Damaged(_)) => Ok(None),
             Err(error) => Err(segment.scan_error(self.place, error)),
         }
     }
@@ -334,7 +337,7 @@ impl Loading<'_> {
                         break Some(damage);
                     }
                 }
-                Err(ScanError::Damaged { source, .. }) => break Some(source.to_string()),
+                Err(ScanError::Damaged(error)) => break Some(error.to_string()),
                 Err(error) => return Err(segment.scan_error(self.place, error)),
             }
         };
@@ -367,7 +370,7 @@ impl Loading<'_> {
         let latest = self.epochs.latest_epoch();
         if batch.header.leader_epoch.0 >= 0 && latest.is_none_or(|latest| batch.header.leader_epoch > latest)
         {
-            self.is_changed |= self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset);
+            self.is_epochs_changed |= self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset);
         }
         replay.add(self.place, segment, batch)?;
         Ok(None)
@@ -428,7 +431,7 @@ impl Loading<'_> {
     fn finish(
         mut self,
         mut replay: Replay,
-        snapshots: &BTreeSet<Offset>,
+        listing: &Listing,
         topic_id: TopicId,
     ) -> Result<Loaded, LogError> {
         let mut log_end_offset = match self.segments.last() {
@@ -441,17 +444,17 @@ impl Loading<'_> {
             self.start_anew(log_start_offset, &mut replay)?;
             log_end_offset = log_start_offset;
         }
-        self.is_changed |= self.epochs.truncate_from_end(log_end_offset);
-        self.is_changed |= self.epochs.truncate_from_start(log_start_offset);
-        let mut unsynced = BTreeSet::new();
-        if self.is_changed {
+        self.is_epochs_changed |= self.epochs.truncate_from_end(log_end_offset);
+        self.is_epochs_changed |= self.epochs.truncate_from_start(log_start_offset);
+        let mut unsynced = self.possibly_unsynced(listing);
+        if self.is_epochs_changed {
             let text = checkpoint::format_leader_epochs(self.epochs.entries());
             self.place.replace(LEADER_EPOCH_CHECKPOINT, text.as_bytes(), Durability::Cached)?;
             unsynced.insert(LEADER_EPOCH_CHECKPOINT.to_owned());
         }
         let last_snapshot = replay.finish(
             self.place,
-            snapshots,
+            &listing.snapshots,
             &self.segments,
             log_end_offset,
             self.is_recovered,
@@ -481,6 +484,20 @@ impl Loading<'_> {
         })
     }
 
+    /// The small files that a process wrote which did not end cleanly.
+    fn possibly_unsynced(&self, listing: &Listing) -> BTreeSet<String> {
+        if self.options.is_clean {
+            return BTreeSet::new();
+        }
+        let small = [
+            (PARTITION_METADATA, listing.has_partition_metadata),
+            (LEADER_EPOCH_CHECKPOINT, listing.has_leader_epochs),
+        ];
+        let small = small.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_owned());
+        let snapshots = listing.snapshots.iter().map(|&offset| FileKind::ProducerSnapshot.name(offset));
+        small.chain(snapshots).collect()
+    }
+
     /// The directory has no segment, or none that reaches the log start: an empty log begins there.
     fn start_anew(&mut self, log_start_offset: Offset, replay: &mut Replay) -> Result<(), LogError> {
         let old = std::mem::take(&mut self.segments);
@@ -489,6 +506,7 @@ impl Loading<'_> {
         let created = Segment::create(log_start_offset, self.place, self.options.now);
         self.segments.push(Arc::new(self.place.check(created, "creating", &path)?));
         self.is_changed = true;
+        self.is_epochs_changed = !self.epochs.entries().is_empty();
         self.epochs.clear();
         replay.clear(log_start_offset);
         Ok(())

@@ -24,11 +24,7 @@ pub(super) struct HeaderScan {
 #[derive(Debug)]
 pub(super) enum ScanError {
     Io(io::Error),
-    #[allow(dead_code)]
-    Damaged {
-        position: u64,
-        source: RecordsError,
-    },
+    Damaged(RecordsError),
 }
 
 /// One read covers all batches up to the next index entry, if they are small.
@@ -59,7 +55,7 @@ impl HeaderScan {
                 Ok(Some((position, header)))
             }
             Ok(_) | Err(RecordsError::Incomplete { .. }) => Ok(None),
-            Err(source) => Err(ScanError::Damaged { position: self.position, source }),
+            Err(error) => Err(ScanError::Damaged(error)),
         }
     }
 
@@ -111,7 +107,7 @@ impl BatchScan {
             self.fill(rest.min(PIECE_BYTES.max(needed as u64))).map_err(ScanError::Io)?;
             batch = Batch::read(self.buffer.clone());
         }
-        let batch = batch.map_err(|source| ScanError::Damaged { position: self.position, source })?;
+        let batch = batch.map_err(ScanError::Damaged)?;
         self.position += batch.bytes.len() as u64;
         self.buffer = self.buffer.slice(batch.bytes.len()..);
         Ok(Some(batch))

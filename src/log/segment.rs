@@ -425,7 +425,7 @@ impl Segment {
         scan: &mut HeaderScan,
     ) -> Result<Option<(u32, BatchHeader)>, LogError> {
         match scan.next() {
-            Err(ScanError::Damaged { .. }) => Ok(None),
+            Err(ScanError::Damaged(_)) => Ok(None),
             outcome => outcome.map_err(|error| self.scan_error(place, error)),
         }
     }
@@ -462,7 +462,7 @@ impl Segment {
                 Err(error) => error,
                 Ok(()) => LogError::WouldBlock,
             },
-            ScanError::Damaged { source, .. } => source.into(),
+            ScanError::Damaged(error) => error.into(),
         }
     }
 

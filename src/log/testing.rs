@@ -1,5 +1,4 @@
 //! What the tests of this room share: a machine whose disk is in memory, batches, a look at files.
-#![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,7 +55,11 @@ pub(super) struct Machine {
 pub(super) const TOPIC_ID: TopicId = TopicId([7; 16]);
 
 pub(super) fn partition() -> TopicPartition {
-    TopicPartition::new(TopicName::new("t").unwrap(), PartitionIndex(0))
+    named("t")
+}
+
+pub(super) fn named(topic: &str) -> TopicPartition {
+    TopicPartition::new(TopicName::new(topic).unwrap(), PartitionIndex(0))
 }
 
 impl Machine {
@@ -77,7 +80,11 @@ impl Machine {
 
     /// Starts the logs of a broker, as after a start of the process.
     pub(super) fn start(&self) -> Result<LogManager, LogError> {
-        let directories = LogDirectories::open(Arc::new(self.fs.clone()), &[PathBuf::from("/data")], 100)?;
+        self.start_with(&["/data".into()])
+    }
+
+    pub(super) fn start_with(&self, paths: &[PathBuf]) -> Result<LogManager, LogError> {
+        let directories = LogDirectories::open(Arc::new(self.fs.clone()), paths, 100)?;
         let options = LoadAllOptions {
             config_of: &|_| self.config.clone(),
             threads_per_directory: 1,
@@ -175,6 +182,12 @@ impl Log {
     pub(super) fn append_values(&self, values: &[&str]) -> Result<AppendInfo, LogError> {
         let records: Vec<(i64, &str)> = values.iter().map(|value| (5_000, *value)).collect();
         self.append_batch(batch(&records))
+    }
+
+    pub(super) fn append_times(&self, count: usize, values: &[&str]) {
+        for _ in 0..count {
+            self.append_values(values).unwrap();
+        }
     }
 
     /// All data records from `from` on, as a consumer finds them that fetches a little at a time.

@@ -1,0 +1,120 @@
+//! Disks that are full or fail.
+
+use std::io;
+
+use super::super::testing::*;
+use super::super::{FlushWanted, LogError};
+use crate::model::Offset;
+use crate::runtime::fs::{Fault, FaultOutcome, FileSystem, Operation};
+
+fn fail(machine: &Machine, on: Operation, kind: io::ErrorKind) {
+    machine.fs.inject(Fault { on, after: 0, outcome: FaultOutcome::Error(kind) });
+}
+
+#[test]
+fn a_full_disk_refuses_appends_until_there_is_room() {
+    let machine = Machine::small_segments(300);
+    let (manager, log) = machine.start_log();
+    for sequence in 0..10 {
+        log.append_batch(sequenced(7, sequence, &["a"])).unwrap();
+    }
+    let values = log.values();
+    let used = u64::MAX - machine.fs.space(std::path::Path::new("/")).unwrap().usable_bytes;
+    for room in 0..200 {
+        machine.fs.set_capacity_bytes(used + room);
+        let refused = log.append_batch(sequenced(
+            7,
+            10,
+            &["does not fit in what is left of the disk ".repeat(5).as_str()],
+        ));
+        assert!(matches!(refused, Err(LogError::DiskFull { .. })), "{refused:?} with {room} bytes");
+    }
+    assert!(!log.directory().is_offline());
+    assert_eq!(log.values(), values);
+    machine.fs.set_capacity_bytes(u64::MAX);
+    assert_eq!(log.append_batch(sequenced(7, 10, &["a"])).unwrap().first_offset, Offset(10));
+    machine.check_files(&log);
+    drop(manager);
+    machine.fs.kill();
+    assert_eq!(machine.start_log().1.values().len(), 11);
+}
+
+#[test]
+fn retention_makes_room_on_a_full_disk() {
+    let mut machine = Machine::small_segments(300);
+    machine.config.retention_bytes = Some(300);
+    let (manager, log) = machine.start_log();
+    for _ in 0..20 {
+        log.append_values(&["a"]).unwrap();
+    }
+    machine.fs.set_capacity_bytes(0);
+    assert!(log.append_values(&["b"]).is_err());
+    assert!(manager.retention_tick(machine.now()) > 0);
+    machine.config.retention_bytes = Some(0);
+    log.update_config(machine.config.clone());
+    assert!(manager.retention_tick(machine.now()) > 0);
+    machine.clock.advance_ms(60_001);
+    manager.removal_tick(machine.now());
+    assert!(!log.directory().is_offline());
+}
+
+#[test]
+fn a_failed_write_takes_the_directory_offline() {
+    let machine = Machine::small_segments(300);
+    let (manager, log) = machine.start_log();
+    log.append_values(&["a"]).unwrap();
+    fail(&machine, Operation::Write, io::ErrorKind::Other);
+    assert!(matches!(log.append_values(&["b"]), Err(LogError::Storage { .. })));
+    assert!(matches!(log.append_values(&["b"]), Err(LogError::DirectoryOffline { .. })));
+    assert!(matches!(log.read(Offset(0), 1, Offset(1), true), Err(LogError::DirectoryOffline { .. })));
+    assert!(manager.log(&partition()).is_none() && manager.is_offline(&partition()));
+    assert_eq!(manager.offline_directories().len(), 1);
+    assert!(machine.open(&manager).is_err());
+}
+
+#[test]
+fn a_failed_sync_is_never_tried_again() {
+    let machine = Machine::small_segments(300);
+    let (_, log) = machine.start_log();
+    log.append_values(&["a"]).unwrap();
+    fail(&machine, Operation::Sync, io::ErrorKind::Other);
+    assert!(log.flush(FlushWanted::Everything, machine.now()).is_err());
+    assert!(log.flush(FlushWanted::Everything, machine.now()).is_err());
+    assert_eq!(log.recovery_point(), Offset(0));
+}
+
+#[test]
+fn a_write_that_stops_early_is_finished() {
+    let machine = Machine::small_segments(10_000);
+    let (_, log) = machine.start_log();
+    for short in [0, 1, 16, 17, 60] {
+        let outcome = FaultOutcome::Short(short);
+        machine.fs.inject(Fault { on: Operation::Write, after: 0, outcome });
+        log.append_values(&["a"]).unwrap();
+    }
+    assert_eq!(log.values().len(), 5);
+    machine.check_files(&log);
+}
+
+#[test]
+fn one_bad_directory_does_not_take_the_others_along() {
+    let machine = Machine::small_segments(300);
+    let paths = ["/data".into(), "/more".into()];
+    let start = || machine.start_with(&paths);
+    let manager = start().unwrap();
+    let names = ["a", "b", "c", "d"].map(named);
+    for name in &names {
+        let id = TOPIC_ID;
+        manager.log_or_create(name, id, machine.config.clone(), None, machine.now()).unwrap();
+    }
+    let in_data = names.iter().filter(|name| manager.log(name).unwrap().directory().path() == paths[0]);
+    assert_eq!(in_data.count(), 2);
+    fail(&machine, Operation::Write, io::ErrorKind::Other);
+    assert!(manager.log(&names[0]).unwrap().append_values(&["a"]).is_err());
+    assert_eq!(manager.logs().len(), 2);
+    let survivor = names.iter().find_map(|name| manager.log(name)).unwrap();
+    survivor.append_values(&["a"]).unwrap();
+    let created =
+        manager.log_or_create(&named("e"), TOPIC_ID, machine.config.clone(), Some(&paths[0]), machine.now());
+    assert!(Some(created.unwrap().directory().path()) != Some(&paths[0]));
+}
