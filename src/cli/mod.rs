@@ -6,6 +6,7 @@
 mod docs;
 pub mod process;
 pub mod serve;
+mod window;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -5,6 +5,7 @@ use snafu::{ResultExt, Snafu};
 use tracing::{info, warn};
 
 use super::process::{Runtimes, stop_signal};
+use super::window::Window;
 use crate::broker::{Broker, StartError};
 use crate::config::{BrokerConfig, ConfigError, Properties, Warning, parse_override, parse_properties};
 use crate::observe::logging;
@@ -59,6 +60,7 @@ pub struct Options {
 }
 
 #[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
 pub enum ServeError {
     #[snafu(display("cannot read {}: {source}", path.display()))]
     ReadFile { path: PathBuf, source: io::Error },
@@ -71,6 +73,9 @@ pub enum ServeError {
 
     #[snafu(display("cannot start threads: {source}"))]
     StartThreads { source: io::Error },
+
+    #[snafu(display("cannot listen on barnabas.http.listener={address}: {source}"))]
+    HttpListener { address: String, source: io::Error },
 
     #[snafu(display("cannot wait for signals: {source}"))]
     Signals { source: io::Error },
@@ -87,10 +92,11 @@ pub fn run(arguments: &Arguments) -> Result<(), ServeError> {
         warn!(%warning, "a setting has no effect");
     }
     let runtimes = Runtimes::start(options.config.worker_threads()).context(StartThreadsSnafu)?;
-    runtimes.workers.block_on(serve(options.config))
+    let window = runtimes.aside.block_on(Window::open(&options))?;
+    runtimes.workers.block_on(serve(options.config, &window))
 }
 
-async fn serve(config: BrokerConfig) -> Result<(), ServeError> {
+async fn serve(config: BrokerConfig, window: &Window) -> Result<(), ServeError> {
     let stop = stop_signal();
     tokio::pin!(stop);
     let broker = tokio::select! {
@@ -101,9 +107,11 @@ async fn serve(config: BrokerConfig) -> Result<(), ServeError> {
             return Ok(());
         }
     };
+    window.show(&broker);
     println!("{}", broker.ready());
     let signal = stop.await.context(SignalsSnafu)?;
     info!(signal, "stopping");
+    window.stopping();
     broker.stop().await;
     Ok(())
 }

@@ -17,6 +17,11 @@ use super::readiness::Readiness;
 use super::sample::Sampled;
 use crate::runtime::task::{self, Shutdown};
 
+/// Takes the port of `barnabas.http.listener`, as `host:port`.
+pub async fn bind(address: &str) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
 /// What the three pages show.
 #[derive(Clone)]
 pub struct Pages {
@@ -34,9 +39,10 @@ const EXCHANGE_MAX: Duration = Duration::from_secs(10);
 /// Answers until the broker stops.
 pub async fn serve(listener: TcpListener, pages: Pages, shutdown: Shutdown) {
     let readiness = Arc::clone(&pages.readiness);
-    pages
-        .metrics
-        .add_sampler(move |samples| samples.push(Sampled::ReadyReasons, &[], readiness.reasons().len()));
+    pages.metrics.add_sampler(move |mut samples| {
+        samples.push(Sampled::ReadyReasons, &[], readiness.reasons().len());
+        std::future::ready(samples)
+    });
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let accept_all = async {
         loop {
@@ -68,7 +74,7 @@ pub async fn serve(listener: TcpListener, pages: Pages, shutdown: Shutdown) {
 
 async fn exchange(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
     let response = match read_head(&mut stream).await? {
-        Some(head) => answer(&head, pages),
+        Some(head) => answer(&head, pages).await,
         None => Response { status: "431 Request Header Fields Too Large", body: String::new() }.print(false),
     };
     stream.write_all(response.as_bytes()).await?;
@@ -93,7 +99,7 @@ fn is_complete(head: &[u8]) -> bool {
     head.windows(4).any(|four| four == b"\r\n\r\n") || head.windows(2).any(|two| two == b"\n\n")
 }
 
-fn answer(head: &[u8], pages: &Pages) -> String {
+async fn answer(head: &[u8], pages: &Pages) -> String {
     let line = head.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let mut words = line.split(' ');
@@ -106,12 +112,12 @@ fn answer(head: &[u8], pages: &Pages) -> String {
         return Response { status: "405 Method Not Allowed", body: String::new() }.print(false);
     }
     let path = target.split('?').next().unwrap_or_default();
-    page(path, pages).print(method == "HEAD")
+    page(path, pages).await.print(method == "HEAD")
 }
 
-fn page(path: &str, pages: &Pages) -> Response {
+async fn page(path: &str, pages: &Pages) -> Response {
     match path {
-        "/metrics" => Response { status: "200 OK", body: pages.metrics.print() },
+        "/metrics" => Response { status: "200 OK", body: pages.metrics.print().await },
         "/healthz" => Response { status: "200 OK", body: "ok\n".to_owned() },
         "/readyz" => match pages.readiness.reasons() {
             reasons if reasons.is_empty() => Response { status: "200 OK", body: "ready\n".to_owned() },

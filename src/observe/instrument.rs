@@ -1,6 +1,6 @@
 use std::fmt::Write;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::label::{Label, Names};
@@ -34,28 +34,6 @@ impl Counter {
     }
 
     pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Goes up and down.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicI64);
-
-impl Gauge {
-    pub fn set(&self, value: i64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    pub fn add(&self, amount: i64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    pub fn subtract(&self, amount: i64) {
-        self.0.fetch_sub(amount, Ordering::Relaxed);
-    }
-
-    pub fn value(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -161,23 +139,6 @@ impl Instrument for Counter {
     }
 }
 
-impl Instrument for Gauge {
-    const KIND: MetricKind = MetricKind::Gauge;
-    const LABELS: &'static [&'static str] = &[];
-
-    fn new(_: &Names) -> Self {
-        Gauge::default()
-    }
-
-    fn print(&self, name: &str, labels: &str, out: &mut String) {
-        print_line(name, labels, self.value(), out);
-    }
-
-    fn is_untouched(&self) -> bool {
-        false
-    }
-}
-
 impl Instrument for Histogram {
     const KIND: MetricKind = MetricKind::Histogram;
     const LABELS: &'static [&'static str] = &[];
@@ -261,7 +222,7 @@ mod tests {
 
     #[test]
     fn members_without_a_measurement_are_not_printed() {
-        let names = Names { apis: vec!["Produce", "Fe\"tch"], ..Names::default() };
+        let names = Names { apis: vec!["Produce".to_owned(), "Fe\"tch".to_owned()], ..Names::default() };
         let family = Family::<super::super::label::Api, Counter>::new(&names);
         family.at(1.into()).add(3);
         family.at(99.into()).increment();

@@ -2,9 +2,9 @@
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     /// The name of each API at the position of its key; unused keys are empty.
-    pub apis: Vec<&'static str>,
+    pub apis: Vec<String>,
     /// The name of each error code, from code -1 on.
-    pub errors: Vec<&'static str>,
+    pub errors: Vec<String>,
     /// The broker's listeners, in the order of its settings.
     pub listeners: Vec<String>,
 }
@@ -36,7 +36,7 @@ impl Label for Api {
     }
 
     fn values(names: &Names) -> Vec<String> {
-        names.apis.iter().map(|&name| name.to_owned()).chain(["unknown".to_owned()]).collect()
+        names.apis.iter().cloned().chain(["unknown".to_owned()]).collect()
     }
 }
 
@@ -58,7 +58,7 @@ impl Label for ErrorCode {
     }
 
     fn values(names: &Names) -> Vec<String> {
-        names.errors.iter().map(|&name| name.to_owned()).chain(["unknown".to_owned()]).collect()
+        names.errors.iter().cloned().chain(["unknown".to_owned()]).collect()
     }
 }
 
@@ -108,18 +108,6 @@ macro_rules! labels {
 }
 
 labels! {
-    /// Who holds memory.
-    MemoryOwner as "owner" {
-        RequestBuffers = "request_buffers",
-        ResponseBuffers = "response_buffers",
-        ProducerState = "producer_state",
-        FetchSessions = "fetch_sessions",
-        LogIndexes = "log_indexes",
-        Groups = "groups",
-        Metadata = "metadata",
-        CoordinationStore = "coordination_store",
-    }
-
     /// Why a connection was refused.
     Refused as "reason" {
         MaxConnections = "max_connections",
@@ -136,13 +124,5 @@ labels! {
         Evicted = "evicted",
         Error = "error",
         Shutdown = "shutdown",
-    }
-
-    /// What waits in purgatory.
-    Waiting as "operation" {
-        Produce = "produce",
-        Fetch = "fetch",
-        DeleteRecords = "delete_records",
-        Join = "join",
     }
 }

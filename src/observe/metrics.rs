@@ -1,7 +1,10 @@
+use std::pin::Pin;
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
-use super::instrument::{Counter, Family, Gauge, Histogram, Instrument};
-use super::label::{Api, Closed, ErrorCode, Listener, MemoryOwner, Names, Refused, Waiting};
+use super::instrument::{Counter, Family, Histogram, Instrument};
+use super::label::{Api, Closed, ErrorCode, Listener, Names, Refused};
 use super::process;
 use super::sample::{SAMPLED, Samples};
 
@@ -32,7 +35,8 @@ impl MetricKind {
 }
 
 /// Adds what is only known by looking, when somebody asks.
-type Sampler = Box<dyn Fn(&mut Samples) + Send + Sync>;
+type Sampler = Arc<dyn Fn(Samples) -> Sampling + Send + Sync>;
+type Sampling = Pin<Box<dyn Future<Output = Samples> + Send>>;
 
 macro_rules! metrics {
     ($($field:ident: $type:ty, $name:literal, $help:literal;)*) => {
@@ -80,18 +84,14 @@ metrics! {
     request_bytes: Family<Api, Counter>, "barnabas_request_bytes_total", "Bytes of requests, with their headers.";
     response_bytes: Family<Api, Counter>, "barnabas_response_bytes_total", "Bytes of answers, with their headers.";
     errors: Family<ErrorCode, Counter>, "barnabas_errors_total", "Error codes in answers.";
-    connections: Family<Listener, Gauge>, "barnabas_connections", "Open connections.";
     connections_accepted: Family<Listener, Counter>, "barnabas_connections_accepted_total", "Connections accepted.";
     connections_refused: Family<Refused, Counter>, "barnabas_connections_refused_total", "Connections closed before their first request, for a limit.";
     connections_closed: Family<Closed, Counter>, "barnabas_connections_closed_total", "Connections closed.";
     produced_records: Counter, "barnabas_produced_records_total", "Records that clients appended.";
     produced_bytes: Counter, "barnabas_produced_bytes_total", "Bytes of batches that clients appended.";
     fetched_bytes: Counter, "barnabas_fetched_bytes_total", "Bytes of batches sent to clients.";
-    memory: Family<MemoryOwner, Gauge>, "barnabas_memory_bytes", "Bytes held, by what holds them.";
-    waiting: Family<Waiting, Gauge>, "barnabas_waiting_requests", "Requests that wait in purgatory.";
     flush_duration: Histogram, "barnabas_log_flush_duration_seconds", "Time to force a segment to disk.";
     rebalances: Counter, "barnabas_group_rebalances_total", "Completed rebalances of groups.";
-    throttled: Counter, "barnabas_throttled_requests_total", "Answers that told the client to slow down.";
 }
 
 /// Every metric: those that are counted, then those that are sampled.
@@ -100,19 +100,23 @@ pub fn metrics_table() -> impl Iterator<Item = &'static Metric> {
 }
 
 impl Metrics {
-    /// Adds a function that `/metrics` calls each time. It must not wait for anything.
-    pub fn add_sampler(&self, sampler: impl Fn(&mut Samples) + Send + Sync + 'static) {
-        self.samplers.lock().push(Box::new(sampler));
+    /// Adds a function that `/metrics` calls each time; it adds to the samples and returns them.
+    pub fn add_sampler<F>(&self, sampler: impl Fn(Samples) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Samples> + Send + 'static,
+    {
+        self.samplers.lock().push(Arc::new(move |samples| Box::pin(sampler(samples))));
     }
 
     /// All metrics in Prometheus' text format.
-    pub fn print(&self) -> String {
+    pub async fn print(&self) -> String {
         let mut out = String::with_capacity(16 * 1024);
         self.print_counted(&mut out);
         let mut samples = Samples::default();
         process::sample(&mut samples);
-        for sampler in self.samplers.lock().iter() {
-            sampler(&mut samples);
+        let samplers = self.samplers.lock().clone();
+        for sampler in samplers {
+            samples = sampler(samples).await;
         }
         samples.print(&mut out);
         out
@@ -131,12 +135,13 @@ pub(super) fn print_head(metric: &Metric, out: &mut String) {
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::sample::Sampled;
     use super::*;
 
     fn metrics() -> Metrics {
         Metrics::new(&Names {
-            apis: vec!["Produce", "Fetch"],
-            errors: vec!["UNKNOWN_SERVER_ERROR", "NONE", "OFFSET_OUT_OF_RANGE"],
+            apis: ["Produce", "Fetch"].map(str::to_owned).to_vec(),
+            errors: ["UNKNOWN_SERVER_ERROR", "NONE", "OFFSET_OUT_OF_RANGE"].map(str::to_owned).to_vec(),
             listeners: vec!["PLAINTEXT".to_owned()],
         })
     }
@@ -161,34 +166,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn counted_metrics_are_printed_under_their_labels() {
+    #[tokio::test]
+    async fn counted_metrics_are_printed_under_their_labels() {
         let metrics = metrics();
         metrics.requests.at(1.into()).increment();
         metrics.errors.at((-1).into()).increment();
         metrics.errors.at(1.into()).add(2);
-        metrics.connections.at(0.into()).add(3);
-        metrics.memory.at(MemoryOwner::RequestBuffers).set(4096);
-        let text = metrics.print();
+        metrics.connections_accepted.at(0.into()).add(3);
+        metrics.connections_closed.at(Closed::Idle).add(4);
+        metrics.add_sampler(|mut samples| async {
+            samples.push(Sampled::MemoryBytes, &["requests"], 4096);
+            samples
+        });
+        let text = metrics.print().await;
         for line in [
             "# HELP barnabas_requests_total Requests answered.",
             "# TYPE barnabas_requests_total counter",
             "barnabas_requests_total{api=\"Fetch\"} 1",
             "barnabas_errors_total{error=\"UNKNOWN_SERVER_ERROR\"} 1",
             "barnabas_errors_total{error=\"OFFSET_OUT_OF_RANGE\"} 2",
-            "barnabas_connections{listener=\"PLAINTEXT\"} 3",
-            "barnabas_memory_bytes{owner=\"request_buffers\"} 4096",
+            "barnabas_connections_accepted_total{listener=\"PLAINTEXT\"} 3",
+            "barnabas_connections_closed_total{reason=\"idle\"} 4",
+            "barnabas_memory_bytes{owner=\"requests\"} 4096",
         ] {
             assert!(text.lines().any(|printed| printed == line), "{line} is missing in\n{text}");
         }
         assert!(!text.contains("api=\"Produce\""), "{text}");
     }
 
-    #[test]
-    fn every_line_is_a_comment_or_a_sample() {
+    #[tokio::test]
+    async fn every_line_is_a_comment_or_a_sample() {
         let metrics = metrics();
         metrics.request_duration.at(0.into()).observe(std::time::Duration::from_millis(3));
-        for line in metrics.print().lines() {
+        for line in metrics.print().await.lines() {
             let value = line.rsplit(' ').next().unwrap();
             assert!(line.starts_with("# ") || value.parse::<f64>().is_ok(), "{line}");
         }

@@ -13,8 +13,8 @@ mod readiness;
 mod reference;
 mod sample;
 
-pub use instrument::{Counter, Family, Gauge, Histogram};
-pub use label::{Closed, MemoryOwner, Names, Refused, Waiting};
+pub use instrument::{Counter, Family, Histogram};
+pub use label::{Api, Closed, ErrorCode, Listener, Names, Refused};
 pub use metrics::{Metric, MetricKind, Metrics, metrics_table};
 pub use readiness::Readiness;
 pub use reference::metrics_reference;

@@ -23,6 +23,9 @@ macro_rules! sampled {
 sampled! {
     BuildInfo, Gauge, "barnabas_build_info", ["version"], "Always 1; the version is a label.";
     ReadyReasons, Gauge, "barnabas_not_ready_reasons", [], "Reasons why /readyz refuses; 0 = ready.";
+    Connections, Gauge, "barnabas_connections", [], "Open connections.";
+    MemoryBytes, Gauge, "barnabas_memory_bytes", ["owner"], "Bytes held, by what holds them.";
+    MemoryLimitBytes, Gauge, "barnabas_memory_limit_bytes", ["owner"], "Bytes that may be held, by what holds them.";
     Partitions, Gauge, "barnabas_partitions", [], "Partitions with a replica on this broker.";
     LeaderPartitions, Gauge, "barnabas_leader_partitions", [], "Partitions that this broker leads.";
     UnderReplicatedPartitions, Gauge, "barnabas_under_replicated_partitions", [], "Led partitions whose ISR lacks a replica.";

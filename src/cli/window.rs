@@ -1,0 +1,137 @@
+//! The HTTP pages of a serving process, and what of its broker they show.
+
+use std::sync::{Arc, Weak};
+
+use snafu::ResultExt;
+use tracing::{info, warn};
+
+use super::serve::{HttpListenerSnafu, Options, ServeError};
+use crate::api::{ERROR_CODES, Services, table};
+use crate::broker::Broker;
+use crate::config::BrokerConfig;
+use crate::network::{ConnectionTable, RequestMemory};
+use crate::observe::http::{self, Pages};
+use crate::observe::{Metrics, Names, Readiness, Sampled, Samples};
+use crate::runtime::task::{self, ShutdownTrigger};
+
+/// What an operator sees of the process: open before the broker starts, so that a probe is told what it waits for.
+pub(super) struct Window {
+    pages: Pages,
+    /// Ends the pages when it is dropped.
+    _pages_end: ShutdownTrigger,
+}
+
+impl Window {
+    /// Must be called on the runtime that is to serve the pages.
+    pub(super) async fn open(options: &Options) -> Result<Window, ServeError> {
+        let pages = Pages {
+            metrics: Arc::new(Metrics::new(&names(&options.config))),
+            readiness: Arc::new(Readiness::starting()),
+        };
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        if let Some(address) = options.config.http_listener() {
+            match http::bind(address).await {
+                Ok(listener) => drop(task::spawn("http", http::serve(listener, pages.clone(), shutdown))),
+                // A second broker on a developer's machine does not fail for pages nobody asked for.
+                Err(error) if !options.is_http_listener_asked_for => {
+                    warn!(address, %error, "metrics are not served");
+                }
+                Err(error) => return Err(error).context(HttpListenerSnafu { address }),
+            }
+        }
+        Ok(Window { pages, _pages_end: trigger })
+    }
+
+    /// The broker accepts clients.
+    pub(super) fn show(&self, broker: &Broker) {
+        // The pages may outlive the broker by a moment and must not keep its parts from ending.
+        let services = Arc::downgrade(broker.services());
+        let connections = Arc::clone(broker.connections());
+        let memory = Arc::clone(broker.request_memory());
+        self.pages.metrics.add_sampler(move |mut samples| {
+            sample_network(&connections, &memory, &mut samples);
+            sample_services(Weak::clone(&services), samples)
+        });
+        self.pages.readiness.allow("broker");
+        info!("ready");
+    }
+
+    pub(super) fn stopping(&self) {
+        self.pages.readiness.refuse("broker", "stopping");
+    }
+}
+
+fn names(config: &BrokerConfig) -> Names {
+    let api = |key: i16| table::find(key).map_or(String::new(), |api| format!("{:?}", api.key));
+    let error = |code: i16| ERROR_CODES.iter().find(|(known, _)| known.code() == code).map(|(_, name)| *name);
+    let last_error = ERROR_CODES.iter().map(|(known, _)| known.code()).max().unwrap_or(0);
+    Names {
+        apis: (0..128).map(api).collect(),
+        errors: (-1..=last_error).map(|code| error(code).unwrap_or_default().to_owned()).collect(),
+        listeners: config.listeners().bound.iter().map(|endpoint| endpoint.listener.to_string()).collect(),
+    }
+}
+
+fn sample_network(connections: &ConnectionTable, memory: &RequestMemory, samples: &mut Samples) {
+    samples.push(Sampled::Connections, &[], connections.len());
+    samples.push(Sampled::MemoryBytes, &["requests"], memory.used_bytes());
+    samples.push(Sampled::MemoryLimitBytes, &["requests"], memory.limit_bytes());
+}
+
+async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samples {
+    let Some(services) = services.upgrade() else { return samples };
+    samples.push(Sampled::FetchSessions, &[], services.fetch_sessions.len());
+    sample_partitions(&services, &mut samples);
+    sample_cluster(&services, &mut samples);
+    for directory in services.replicas.logs().directories() {
+        let path = directory.directory.path().to_string_lossy();
+        samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
+    }
+    sample_groups(&services, samples).await
+}
+
+fn sample_partitions(services: &Services, samples: &mut Samples) {
+    let (mut leading, mut under_replicated, mut under_min_isr) = (0, 0, 0);
+    let partitions = services.replicas.partitions();
+    for partition in &partitions {
+        let role = partition.role();
+        if role.is_leader {
+            leading += 1;
+            under_replicated += u64::from(role.isr.len() < role.replicas.len());
+            under_min_isr += u64::from(role.isr.len() < partition.settings().min_insync_replicas);
+        }
+        let name = partition.topic_partition();
+        let labels = [&*name.topic, &name.partition.to_string()];
+        let log = partition.log();
+        samples.push(Sampled::LogSizeBytes, &labels, log.size_bytes());
+        samples.push(Sampled::LogStartOffset, &labels, log.log_start_offset());
+        samples.push(Sampled::LogEndOffset, &labels, log.log_end_offset());
+    }
+    samples.push(Sampled::Partitions, &[], partitions.len());
+    samples.push(Sampled::LeaderPartitions, &[], leading);
+    samples.push(Sampled::UnderReplicatedPartitions, &[], under_replicated);
+    samples.push(Sampled::UnderMinIsrPartitions, &[], under_min_isr);
+}
+
+fn sample_cluster(services: &Services, samples: &mut Samples) {
+    let image = services.metadata.image();
+    let is_controller = image.controller_id() == services.broker_id;
+    samples.push(Sampled::ActiveController, &[], u8::from(is_controller));
+    if is_controller {
+        let partitions = image.topics().flat_map(|topic| topic.partitions());
+        let offline = partitions.filter(|partition| !partition.has_leader()).count();
+        samples.push(Sampled::OfflinePartitions, &[], offline);
+    }
+}
+
+async fn sample_groups(services: &Services, mut samples: Samples) -> Samples {
+    let listing = services.groups.list(&Default::default()).await;
+    let mut by_state = std::collections::BTreeMap::<&str, u64>::new();
+    for group in &listing.groups {
+        *by_state.entry(group.state.as_str()).or_default() += 1;
+    }
+    for (state, groups) in by_state {
+        samples.push(Sampled::Groups, &[state], groups);
+    }
+    samples
+}
