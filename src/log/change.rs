@@ -188,6 +188,7 @@ impl Log {
         let truncated = segment.file(place)?.truncate(u64::from(size_bytes));
         segment.check(place, truncated, "truncating", FileKind::Records)?;
         let shortened = Segment::open(segment.base_offset, size_bytes, offset_index, time_index, now);
+        shortened.find_max_timestamp_after_index(place)?;
         if segment.has_transaction_index() {
             producers::shorten_transaction_index(place, segment.base_offset, offset)?;
             shortened.note_transaction_index();

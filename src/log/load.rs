@@ -408,6 +408,7 @@ impl Loading<'_> {
         let time_index = segment.check(self.place, time_index, "truncating", FileKind::TimeIndex)?;
         let sound =
             Segment::open(segment.base_offset, size_bytes, offset_index, time_index, self.options.now);
+        sound.find_max_timestamp_after_index(self.place)?;
         if segment.has_transaction_index() {
             sound.note_transaction_index();
         }

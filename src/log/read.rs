@@ -129,11 +129,15 @@ impl Log {
         self.again_if_deleted(|| {
             self.ensure_open()?;
             let segments = self.segments.load();
-            let holds = |segment: &&Arc<Segment>| segment.max_timestamp().timestamp >= timestamp;
-            match segments.iter().find(holds) {
-                Some(segment) => segment.find_timestamp(&self.place, timestamp, self.log_start_offset()),
-                None => Ok(None),
+            // The records that make a segment qualify may lie below the log start; then a later one has them.
+            let may_hold = |segment: &&Arc<Segment>| segment.max_timestamp().timestamp >= timestamp;
+            for segment in segments.iter().filter(may_hold) {
+                let found = segment.find_timestamp(&self.place, timestamp, self.log_start_offset())?;
+                if found.is_some() {
+                    return Ok(found);
+                }
             }
+            Ok(None)
         })
     }
 

@@ -407,6 +407,21 @@ impl Segment {
         Ok(found.map(|(offset, timestamp)| FoundOffset { offset, timestamp, leader_epoch }))
     }
 
+    /// Looks for a greater timestamp behind the last entry of the time index, which is all that is known of a
+    /// segment that was cut.
+    pub(super) fn find_max_timestamp_after_index(&self, place: &Place) -> Result<(), LogError> {
+        let start = self.floor(place, self.max_timestamp().offset, Waiting::Allowed)?;
+        let mut scan =
+            self.scan(place, start.map_or(0, |entry| entry.position), self.size_bytes(), Waiting::Allowed)?;
+        while let Some((_, header)) = self.step_to_damage(place, &mut scan)? {
+            let mut max = self.max_timestamp.lock();
+            if header.max_timestamp > max.timestamp {
+                *max = TimestampedOffset { timestamp: header.max_timestamp, offset: header.last_offset() };
+            }
+        }
+        Ok(())
+    }
+
     /// The offset after the last batch, and the position where the batches end.
     pub(super) fn find_end(&self, place: &Place) -> Result<(Offset, u32), LogError> {
         let start = self.offset_index.last().map_or(0, |entry| entry.position);

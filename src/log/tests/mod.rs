@@ -3,5 +3,7 @@ mod damage;
 mod faults;
 mod following;
 mod housekeeping;
+mod kafka_data;
 mod lifecycle;
+mod model;
 mod reading;
