@@ -220,7 +220,10 @@ impl BrokerConfig {
         if self.log_dirs.is_empty() {
             return inconsistent("At least one log directory must be defined via log.dirs or log.dir.");
         }
-        let cleaners = i64::from(read.int("log.cleaner.threads")).max(1);
+        let cleaners = read.long("log.cleaner.threads");
+        if cleaners < 1 {
+            return inconsistent("Log cleaner threads should be at least 1");
+        }
         if read.long("log.cleaner.dedupe.buffer.size") / cleaners <= 1024 * 1024 {
             return inconsistent("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.");
         }
@@ -344,7 +347,7 @@ impl<'a> Reader<'a> {
         self.values.get(at)?.as_ref()
     }
 
-    fn long(&self, name: &str) -> i64 {
+    pub(super) fn long(&self, name: &str) -> i64 {
         let number = self.value(name).and_then(Value::as_long);
         number.unwrap_or_else(|| panic!("{name} is a number with a default"))
     }

@@ -3,8 +3,8 @@ use snafu::Snafu;
 /// Why a setting is refused, worded as Kafka words it.
 ///
 /// A start ends with it; for topics it is answered as INVALID_CONFIG, for brokers as INVALID_REQUEST, except
-/// [`ListOperation`](ConfigError::ListOperation) and [`UnknownKey`](ConfigError::UnknownKey), which are always
-/// INVALID_CONFIG.
+/// [`ListOperation`](ConfigError::ListOperation), [`UnknownKey`](ConfigError::UnknownKey) and
+/// [`NoPasswordEncoder`](ConfigError::NoPasswordEncoder), which are always INVALID_CONFIG.
 #[derive(Debug, Snafu, PartialEq, Eq)]
 #[snafu(visibility(pub(super)))]
 pub enum ConfigError {

@@ -301,6 +301,14 @@ fn bad_dynamic_settings_are_refused_in_kafkas_words() {
     );
     check(
         Broker,
+        "log.local.retention.ms",
+        "604800001",
+        "Invalid value 604800001 for configuration log.local.retention.ms: Value must not be more than \
+         log.retention.ms property value: 604800000",
+    );
+    check(Broker, "log.cleaner.threads", "0", "Log cleaner threads should be at least 1");
+    check(
+        Broker,
         "leader.replication.throttled.rate",
         "-1",
         "Invalid value -1 for configuration leader.replication.throttled.rate: Value must be at least 0",

@@ -1,9 +1,9 @@
 //! Changes while the broker runs: list operations, checks of a proposed change, what the store holds.
 
-use super::broker::BrokerConfig;
+use super::broker::{BrokerConfig, Reader};
 use super::error::{
-    ConfigError, ListOperationSnafu, NeedsBrokerIdSnafu, NeedsListenerPrefixSnafu, NoPasswordEncoderSnafu,
-    NotDynamicSnafu, UnknownKeySnafu, inconsistent,
+    ConfigError, InvalidValueSnafu, ListOperationSnafu, NeedsBrokerIdSnafu, NeedsListenerPrefixSnafu,
+    NoPasswordEncoderSnafu, NotDynamicSnafu, UnknownKeySnafu, inconsistent,
 };
 use super::keys::{Key, Kind, Update, broker_key, topic_key};
 use super::layers::{Layers, listener_base};
@@ -101,6 +101,7 @@ impl BrokerConfig {
             Scope::Broker => layers.per_broker = proposed.clone(),
         }
         let updated = BrokerConfig::from_layers(layers)?;
+        updated.check_local_retention()?;
         self.check_thread_pools(&updated)
     }
 
@@ -140,6 +141,31 @@ impl BrokerConfig {
                 layers.per_broker.clear();
             }
         }
+    }
+
+    /// Kafka checks this for changes only, not at the start.
+    fn check_local_retention(&self) -> Result<(), ConfigError> {
+        let read = Reader { values: self.values() };
+        let topics = self.topic_defaults();
+        for (name, whole_name, whole) in [
+            ("log.local.retention.ms", "log.retention.ms", topics.retention_ms),
+            ("log.local.retention.bytes", "log.retention.bytes", topics.retention_bytes),
+        ] {
+            let local = read.long(name);
+            let follows_the_whole = local == -2;
+            if whole < 0 || follows_the_whole {
+                continue;
+            }
+            let reason = if local == -1 {
+                format!("Value must not be -1 as {whole_name} value is set as {whole}.")
+            } else if local > whole {
+                format!("Value must not be more than {whole_name} property value: {whole}")
+            } else {
+                continue;
+            };
+            return InvalidValueSnafu { name, value: local.to_string(), reason }.fail();
+        }
+        Ok(())
     }
 
     fn check_thread_pools(&self, updated: &BrokerConfig) -> Result<(), ConfigError> {
