@@ -20,6 +20,8 @@ pub struct Connection {
 pub enum CallError {
     /// The peer closed the connection.
     Closed,
+    /// Nothing came for as long as this side was willing to wait.
+    NoAnswer,
     /// The answer is not what the protocol says for this version, or bytes follow it.
     Malformed(String),
 }
@@ -72,7 +74,7 @@ impl Connection {
         version: i16,
         correlation_id: i32,
     ) -> Result<R::Response, CallError> {
-        let Some(frame) = self.receive_frame() else { return Err(CallError::Closed) };
+        let frame = self.try_receive_frame()?;
         let malformed = |error| CallError::Malformed(format!("{error}"));
         let mut reader = Reader::new(frame);
         let header =
@@ -105,10 +107,24 @@ impl Connection {
     /// The next frame without its length; `None` when the peer has closed the connection.
     #[track_caller]
     pub fn receive_frame(&mut self) -> Option<Bytes> {
+        match self.try_receive_frame() {
+            Ok(frame) => Some(frame),
+            Err(CallError::Closed) => None,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn try_receive_frame(&mut self) -> Result<Bytes, CallError> {
         let length = self.receive_exactly(4)?;
         let length = i32::from_be_bytes([length[0], length[1], length[2], length[3]]);
-        assert!(length >= 0, "a frame of {length} bytes");
-        self.receive_exactly(length as usize).map(Bytes::from)
+        let size = usize::try_from(length)
+            .map_err(|_| CallError::Malformed(format!("a frame of {length} bytes")))?;
+        self.receive_exactly(size).map(Bytes::from)
+    }
+
+    /// How long to wait for an answer.
+    pub fn set_limit(&mut self, limit: Duration) {
+        self.stream.set_read_timeout(Some(limit)).expect("set a read timeout");
     }
 
     /// Panics unless the peer closes the connection without another byte.
@@ -132,13 +148,13 @@ impl Connection {
         &self.stream
     }
 
-    #[track_caller]
-    fn receive_exactly(&mut self, size: usize) -> Option<Vec<u8>> {
+    fn receive_exactly(&mut self, size: usize) -> Result<Vec<u8>, CallError> {
         let mut bytes = vec![0; size];
         match self.stream.read_exact(&mut bytes) {
-            Ok(()) => Some(bytes),
-            Err(error) if is_closed(error.kind()) => None,
-            Err(error) => panic!("no answer: {error}"),
+            Ok(()) => Ok(bytes),
+            Err(error) if is_closed(error.kind()) => Err(CallError::Closed),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(CallError::NoAnswer),
+            Err(error) => panic!("read from the peer: {error}"),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! The server is Barnabas unless `BARNABAS_TEST_SERVER` names a real Kafka (`kafka-3.9.2`, `kafka-4.3.1`): the same
 //! tests then show that they ask for nothing that Kafka does not do.
 
+pub mod batch;
 mod broker;
 pub mod client;
 mod connection;
