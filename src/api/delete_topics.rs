@@ -41,7 +41,7 @@ pub async fn handle(
     let responses = deleted.into_iter().map(|topic| DeletableTopicResult {
         name: topic.name.map(Str::from),
         topic_id: Uuid(topic.id.0),
-        error_code: code(context, topic.outcome.as_ref().err()).code(),
+        error_code: code(context.version, topic.outcome.as_ref().err()).code(),
         error_message: None,
     });
     DeleteTopicsResponse { responses: responses.collect(), ..DeleteTopicsResponse::default() }
@@ -76,9 +76,22 @@ fn all(topics: &[DeleteTopicState], code: ErrorCode) -> DeleteTopicsResponse {
 }
 
 /// Clients before version 3 do not know TOPIC_DELETION_DISABLED.
-fn code(context: &RequestContext, error: Option<&DeleteTopicError>) -> ErrorCode {
+fn code(version: i16, error: Option<&DeleteTopicError>) -> ErrorCode {
     match error.map_or(ErrorCode::None, delete_topic_error) {
-        ErrorCode::TopicDeletionDisabled if context.version < 3 => ErrorCode::InvalidRequest,
+        ErrorCode::TopicDeletionDisabled if version < 3 => ErrorCode::InvalidRequest,
         code => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_clients_are_not_told_codes_they_do_not_know() {
+        let disabled = Some(&DeleteTopicError::DeletionDisabled);
+        assert_eq!(code(2, disabled), ErrorCode::InvalidRequest);
+        assert_eq!(code(3, disabled), ErrorCode::TopicDeletionDisabled);
+        assert_eq!(code(2, Some(&DeleteTopicError::UnknownTopic)), ErrorCode::UnknownTopicOrPartition);
     }
 }

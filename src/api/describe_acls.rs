@@ -6,7 +6,7 @@
 
 use wire::{DescribeAclsRequest, DescribeAclsResponse};
 
-use super::acls::NO_AUTHORIZER;
+use super::acls::NO_AUTHORIZER_ON_BROKER;
 use super::{ErrorCode, RequestContext, Services};
 
 pub async fn handle(
@@ -16,7 +16,7 @@ pub async fn handle(
 ) -> DescribeAclsResponse {
     DescribeAclsResponse {
         error_code: ErrorCode::SecurityDisabled.code(),
-        error_message: Some(NO_AUTHORIZER),
+        error_message: Some(NO_AUTHORIZER_ON_BROKER),
         ..DescribeAclsResponse::default()
     }
 }

@@ -1,8 +1,8 @@
 //! Settings with their sources.
 //!
 //! Behaviour: topics with their effective values; a broker only about itself, or with an empty name the defaults
-//! that are stored for all. Secrets and settings of unknown names are shown without a value. There are no settings of
-//! loggers, client metrics and groups yet: INVALID_REQUEST.
+//! that are stored for all. Secrets and settings of unknown names are shown without a value. Client metrics and
+//! groups have no settings yet, so the list is empty; loggers are refused: INVALID_REQUEST.
 //!
 //! Versions: 1 sources and synonyms (KIP-226) · 2 throttle before quota · 3 types and documentation (KIP-569) ·
 //! 4 flexible.
@@ -90,11 +90,13 @@ async fn entries(
     if !allows(Resource::Cluster) {
         return Err((ErrorCode::ClusterAuthorizationFailed, Some("Cluster authorization failed.".into())));
     }
-    if resource.resource_type == config_resource::BROKER {
-        return broker_entries(services, name);
+    match resource.resource_type {
+        config_resource::BROKER => broker_entries(services, name),
+        config_resource::BROKER_LOGGER => {
+            Err((ErrorCode::InvalidRequest, Some("Levels of loggers are not supported.".into())))
+        }
+        _ => Ok(Vec::new()),
     }
-    let text = format!("Configurations of resource type {} are not supported.", resource.resource_type);
-    Err((ErrorCode::InvalidRequest, Some(text.into())))
 }
 
 async fn topic_entries(services: &Services, name: &str) -> Result<Vec<Entry>, Refusal> {
@@ -103,7 +105,7 @@ async fn topic_entries(services: &Services, name: &str) -> Result<Vec<Entry>, Re
         (code, message(code, &invalid))
     })?;
     if services.metadata.image().topic(name).is_none() {
-        return Err((ErrorCode::UnknownTopicOrPartition, None));
+        return Err((ErrorCode::UnknownTopicOrPartition, Some(Str::EMPTY)));
     }
     let stored = services.admin.stored_config(&ConfigEntity::Topic(topic)).await;
     let overrides = stored.map_err(|error| {
@@ -162,5 +164,50 @@ impl Shown {
             config_type: kind,
             documentation: entry.documentation.filter(|_| self.documentation).map(Str::from_static),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{BrokerConfig, Properties};
+
+    fn entries() -> Vec<Entry> {
+        let overrides = Properties::from([("retention.ms".to_owned(), "1000".to_owned())]);
+        BrokerConfig::new(Properties::new()).unwrap().describe_topic(&overrides).unwrap()
+    }
+
+    fn shown(shown: Shown, name: &str) -> DescribeConfigsResourceResult {
+        shown.result(entries().into_iter().find(|entry| entry.name == name).unwrap())
+    }
+
+    #[test]
+    fn only_the_first_version_tells_defaults_by_a_flag() {
+        let flag =
+            |version, name| shown(Shown { version, synonyms: false, documentation: false }, name).is_default;
+        assert!(flag(0, "segment.bytes"));
+        assert!(!flag(0, "retention.ms"));
+        assert!(!flag(1, "segment.bytes"), "a version without the field must not have it set");
+    }
+
+    #[test]
+    fn synonyms_and_documentation_come_on_request() {
+        let brief = shown(Shown { version: 4, synonyms: false, documentation: false }, "segment.bytes");
+        assert_eq!((brief.synonyms.len(), brief.documentation), (0, None));
+        let full = shown(Shown { version: 4, synonyms: true, documentation: true }, "segment.bytes");
+        assert_eq!(&*full.synonyms[0].name, "log.segment.bytes");
+        assert!(full.documentation.is_some());
+    }
+
+    #[test]
+    fn no_keys_mean_all_and_unknown_ones_are_left_out() {
+        let of = |keys: Option<Vec<Str>>| {
+            let resource =
+                DescribeConfigsResource { configuration_keys: keys, ..DescribeConfigsResource::default() };
+            wanted(&resource, entries()).map(|entry| entry.name).collect::<Vec<_>>()
+        };
+        let all = entries().len();
+        assert_eq!((of(None).len(), of(Some(Vec::new())).len()), (all, all));
+        assert_eq!(of(Some(vec!["retention.ms".into(), "no.such".into()])), ["retention.ms"]);
     }
 }

@@ -109,3 +109,24 @@ fn into_wire(results: Results) -> Vec<ReplicaElectionResult> {
     let topics = results.into_iter();
     topics.map(|(topic, partition_result)| ReplicaElectionResult { topic, partition_result }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use wire::elect_leaders_request::TopicPartitions;
+
+    use super::*;
+
+    #[test]
+    fn names_that_no_topic_can_have_are_answered_at_once() {
+        let asked = |topic: &str| TopicPartitions { topic: topic.into(), partitions: vec![0, 1] };
+        let request = ElectLeadersRequest {
+            topic_partitions: Some(vec![asked("a b"), asked("orders")]),
+            ..ElectLeadersRequest::default()
+        };
+        let mut results = Results::new();
+        let elected = partitions(&request, &mut results);
+        assert_eq!(elected.iter().map(ToString::to_string).collect::<Vec<_>>(), ["orders-0", "orders-1"]);
+        let codes: Vec<i16> = results["a b"].iter().map(|result| result.error_code).collect();
+        assert_eq!(codes, [ErrorCode::UnknownTopicOrPartition.code(); 2]);
+    }
+}

@@ -511,7 +511,9 @@ pub(super) fn alter_configs_error(error: &AlterConfigsError) -> ErrorCode {
 
 fn broker_config_error(error: &ConfigError) -> ErrorCode {
     match error {
-        ConfigError::ListOperation { .. } | ConfigError::UnknownKey { .. } => ErrorCode::InvalidConfig,
+        ConfigError::ListOperation { .. }
+        | ConfigError::UnknownKey { .. }
+        | ConfigError::NoPasswordEncoder => ErrorCode::InvalidConfig,
         ConfigError::InvalidValue { .. }
         | ConfigError::UnknownTopicKey { .. }
         | ConfigError::CompactionLags { .. }
@@ -521,7 +523,6 @@ fn broker_config_error(error: &ConfigError) -> ErrorCode {
         | ConfigError::NotDynamic { .. }
         | ConfigError::NeedsListenerPrefix { .. }
         | ConfigError::NeedsBrokerId { .. }
-        | ConfigError::NoPasswordEncoder
         | ConfigError::NotBuiltYet { .. }
         | ConfigError::Override { .. }
         | ConfigError::OverrideWithoutValue { .. }

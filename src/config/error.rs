@@ -40,17 +40,17 @@ pub enum ConfigError {
     #[snafu(display("{reason}"))]
     Inconsistent { reason: String },
 
-    #[snafu(display("Cannot update these configs dynamically: {}", names.join(", ")))]
+    #[snafu(display("Cannot update these configs dynamically: Set({})", names.join(", ")))]
     NotDynamic { names: Vec<String> },
 
     #[snafu(display(
-        "These security configs can be dynamically updated only per-listener using the listener prefix: {}",
+        "These security configs can be dynamically updated only per-listener using the listener prefix: Set({})",
         names.join(", ")
     ))]
     NeedsListenerPrefix { names: Vec<String> },
 
     #[snafu(display(
-        "Cannot update these configs at default cluster level, broker id must be specified: {}",
+        "Cannot update these configs at default cluster level, broker id must be specified: Set({})",
         names.join(", ")
     ))]
     NeedsBrokerId { names: Vec<String> },

@@ -259,27 +259,32 @@ fn bad_dynamic_settings_are_refused_in_kafkas_words() {
         assert_eq!(refused.to_string(), expected);
     }
     use Scope::{Broker, ClusterDefault};
-    check(Broker, "num.partitions", "2", "Cannot update these configs dynamically: num.partitions");
-    check(Broker, "log.retention.hours", "7", "Cannot update these configs dynamically: log.retention.hours");
+    check(Broker, "num.partitions", "2", "Cannot update these configs dynamically: Set(num.partitions)");
+    check(
+        Broker,
+        "log.retention.hours",
+        "7",
+        "Cannot update these configs dynamically: Set(log.retention.hours)",
+    );
     check(
         Broker,
         "ssl.keystore.location",
         "a",
         "These security configs can be dynamically updated only per-listener using the listener prefix: \
-         ssl.keystore.location",
+         Set(ssl.keystore.location)",
     );
     check(
         ClusterDefault,
         "advertised.listeners",
         "PLAINTEXT://x:1",
-        "Cannot update these configs at default cluster level, broker id must be specified: advertised.listeners",
+        "Cannot update these configs at default cluster level, broker id must be specified: Set(advertised.listeners)",
     );
     check(
         ClusterDefault,
         "listener.name.plaintext.ssl.keystore.location",
         "a",
         "Cannot update these configs at default cluster level, broker id must be specified: \
-         listener.name.plaintext.ssl.keystore.location",
+         Set(listener.name.plaintext.ssl.keystore.location)",
     );
     check(
         Broker,

@@ -45,7 +45,12 @@ impl Admin {
         }
         for (name, outcome) in self.create(topics, false, config).await {
             let refusal = match outcome {
-                Ok(_) | Err(CreateTopicError::TopicExists { .. } | CreateTopicError::TimedOut) => continue,
+                Ok(_)
+                | Err(
+                    CreateTopicError::TopicExists { .. }
+                    | CreateTopicError::MarkedForDeletion { .. }
+                    | CreateTopicError::TimedOut,
+                ) => continue,
                 Err(refusal) => refusal,
             };
             warn!(topic = %name, error = %refusal, "a topic was not created for a client");
