@@ -35,20 +35,12 @@ fn builder(threads: usize, name: &str) -> Builder {
 
 /// Resolves with the name of the first SIGTERM or SIGINT.
 ///
-/// From then on another one ends the process at once: whoever repeats it does not want to wait.
+/// Further ones are ignored, as Kafka ignores them: a terminal and a supervisor often both send one.
 pub async fn stop_signal() -> io::Result<&'static str> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let name = tokio::select! {
+    Ok(tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
-    };
-    crate::runtime::task::spawn("second signal", async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        std::process::exit(1);
-    });
-    Ok(name)
+    })
 }
