@@ -196,8 +196,6 @@ impl Broker {
             ("listeners", format!("PLAINTEXT://{}", self.address())),
             ("log.dirs", self.data_dir().display().to_string()),
             ("offsets.topic.replication.factor", "1".to_owned()),
-            ("transaction.state.log.replication.factor", "1".to_owned()),
-            ("transaction.state.log.min.isr", "1".to_owned()),
         ];
         let mut text = String::new();
         for (key, value) in &defaults {

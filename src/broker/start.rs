@@ -26,8 +26,8 @@ use crate::coordination::{EmbeddedStore, EmbeddedStoreOptions, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::log::checkpoint::MetaProperties;
 use crate::log::{LoadAllOptions, LogDirectories, LogManager};
-use crate::metadata::Cache;
 use crate::metadata::control::Endpoint;
+use crate::metadata::{Cache, Image};
 use crate::model::{BrokerId, TopicName};
 use crate::network::{ConnectionTable, Listener, RequestMemory};
 use crate::quota::Quotas;
@@ -99,10 +99,7 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
         control(controller, Arc::clone(&session), channel, parts_shutdown.clone()),
     );
     let me = identity.broker_id;
-    let led = metadata.wait_until(|image| image.broker(me).is_some());
-    if tokio::time::timeout(READY_MAX, led).await.is_err() {
-        return NotReadySnafu { what: "the controller did not reach it" }.fail();
-    }
+    wait_until_led(&*session, &metadata, me).await?;
 
     let feature = session.exists(znodes::FEATURE).await.context(StoreSnafu)?;
     let finalized_features_epoch = feature.map_or(-1, |stat| i64::from(stat.version));
@@ -183,6 +180,20 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
         advertised: endpoints,
         log_dirs,
     })
+}
+
+/// Waits until the controller has told of this broker and of every topic: a client that connects earlier would
+/// find its topics missing, and create them.
+async fn wait_until_led(store: &dyn Store, metadata: &Cache, me: BrokerId) -> Result<(), StartError> {
+    let mut topics = store.children(znodes::TOPICS).await.context(StoreSnafu)?;
+    let deleted = store.children(znodes::DELETE_TOPICS).await.context(StoreSnafu)?;
+    topics.retain(|topic| !deleted.contains(topic));
+    let is_led =
+        |image: &Image| image.broker(me).is_some() && topics.iter().all(|topic| image.topic(topic).is_some());
+    match tokio::time::timeout(READY_MAX, metadata.wait_until(is_led)).await {
+        Ok(_) => Ok(()),
+        Err(_) => NotReadySnafu { what: "the controller did not tell of all topics" }.fail(),
+    }
 }
 
 fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {

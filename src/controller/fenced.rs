@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt};
 use snafu::Snafu;
 use tokio::time::sleep;
 use tracing::warn;
@@ -9,9 +8,7 @@ use super::candidacy::Term;
 use super::core::{Leadership, StoreCall, StoreReply, TopicAssignment};
 use super::nodes;
 use super::patience::{self, RETRY_PAUSE, is_unknown};
-use crate::coordination::{
-    BoxFuture, Create, CreateMode, Operation, OperationResult, Store, StoreError, znodes,
-};
+use crate::coordination::{Create, CreateMode, Operation, OperationResult, Store, StoreError, znodes};
 use crate::model::{TopicName, TopicPartition};
 
 /// Writes of a controller, each in a multi that checks its epoch: once another broker was elected, none of
@@ -34,9 +31,6 @@ pub(super) enum Deposed {
 /// kills the connection.
 const STATES_PER_MULTI: usize = 200;
 const DELETIONS_PER_MULTI: usize = 500;
-
-/// Calls that go alone share the store's syncs when many are under way.
-const CALLS_AT_ONCE: usize = 256;
 
 /// How often the tree of a topic may change under its deletion.
 const DELETION_ATTEMPTS: usize = 5;
@@ -71,21 +65,14 @@ impl FencedWriter {
                 }
             }
         }
-        let rest: Vec<_> = calls.iter().zip(replies).map(|(call, reply)| self.answer(call, reply)).collect();
-        futures_util::stream::iter(rest).buffered(CALLS_AT_ONCE).try_collect().await
-    }
-
-    fn answer<'a>(
-        &'a self,
-        call: &'a StoreCall,
-        reply: Option<StoreReply>,
-    ) -> BoxFuture<'a, Result<StoreReply, Deposed>> {
-        Box::pin(async move {
-            match reply {
-                Some(reply) => Ok(reply),
-                None => self.run_alone(call).await,
-            }
-        })
+        let mut answers = Vec::with_capacity(calls.len());
+        for (call, reply) in calls.iter().zip(replies) {
+            answers.push(match reply {
+                Some(reply) => reply,
+                None => self.run_alone(call).await?,
+            });
+        }
+        Ok(answers)
     }
 
     /// Deletes nodes that are there; those that are gone already are no error.
@@ -278,7 +265,7 @@ impl FencedWriter {
         }
     }
 
-    fn multi(&self, operations: Vec<Operation>) -> BoxFuture<'_, MultiResult> {
+    fn multi(&self, operations: Vec<Operation>) -> crate::coordination::BoxFuture<'_, MultiResult> {
         let check =
             Operation::Check { path: znodes::CONTROLLER_EPOCH.to_owned(), version: self.term.epoch_version };
         self.store.multi([check].into_iter().chain(operations).collect())

@@ -33,7 +33,7 @@ impl Loader<'_> {
     ) -> Result<Snapshot, Deposed> {
         let brokers = self.brokers().await?;
         let names = self.topic_names().await?;
-        let topics = self.new_topics(legal_names(names), writer).await?;
+        let topics = self.new_topics(names, writer).await?;
         let leaderships = self.leaderships(&topics).await?;
         let marked_for_deletion = self.deleted_topics().await?;
         Ok(Snapshot { controller_epoch, brokers, topics, leaderships, marked_for_deletion })
@@ -66,9 +66,9 @@ impl Loader<'_> {
         Ok(brokers)
     }
 
-    /// All topics, sorted.
-    pub async fn topic_names(&mut self) -> Result<Vec<String>, StoreError> {
-        self.children_and_watch(znodes::TOPICS, Watched::Topics).await
+    pub async fn topic_names(&mut self) -> Result<Vec<TopicName>, StoreError> {
+        let names = self.children_and_watch(znodes::TOPICS, Watched::Topics).await?;
+        Ok(legal_names(names))
     }
 
     pub async fn deleted_topics(&mut self) -> Result<Vec<TopicName>, StoreError> {
@@ -159,6 +159,6 @@ pub(super) fn new_topic_id(random: &Random) -> TopicId {
     }
 }
 
-pub(super) fn legal_names(names: Vec<String>) -> Vec<TopicName> {
+fn legal_names(names: Vec<String>) -> Vec<TopicName> {
     names.iter().filter_map(|name| TopicName::new(name).ok()).collect()
 }

@@ -25,8 +25,8 @@ mod watches;
 
 pub use self::core::{
     Broker, Cluster, ControlRequest, ControlResponse, Core, Counts, Deletion, Effects, ElectionError,
-    ElectionKind, ElectionResult, Event, Leadership, Partition, Reassignment, Settings, Snapshot, StoreCall,
-    StoreReply, Topic, TopicAssignment,
+    ElectionKind, ElectionResult, Event, Leadership, Partition, Settings, Snapshot, StoreCall, StoreReply,
+    Topic, TopicAssignment,
 };
 pub use config_changes::{ConfigChanges, StoredConfig};
 pub use senders::{ControlChannel, ControlError};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use snafu::{Snafu, ensure};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::nodes;
@@ -89,17 +89,17 @@ pub async fn register(
 ) -> Result<BrokerEpoch, RegistrationError> {
     check_endpoints(store, registration).await?;
     let path = znodes::broker(registration.id);
-    let waited = timeout(patience, async {
-        loop {
-            match create_registration(store, &path, registration).await? {
-                Some(epoch) => return Ok(epoch),
-                None => until_gone(store, &path).await?,
-            }
+    let deadline = Instant::now() + patience;
+    let epoch = loop {
+        // Only the wait for another holder of the id is bounded: the store may be slow on its own account.
+        match create_registration(store, &path, registration).await? {
+            Some(epoch) => break epoch,
+            None => match timeout_at(deadline, until_gone(store, &path)).await {
+                Ok(gone) => gone?,
+                Err(_) => return Err(RegistrationError::IdInUse { id: registration.id }),
+            },
         }
-    });
-    let outcome: Result<BrokerEpoch, StoreError> =
-        waited.await.map_err(|_| RegistrationError::IdInUse { id: registration.id })?;
-    let epoch = outcome?;
+    };
     info!(broker_id = registration.id.0, broker_epoch = epoch.0, "registered");
     Ok(epoch)
 }

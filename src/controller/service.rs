@@ -7,9 +7,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use super::candidacy::{self, Outcome, Term};
-use super::core::{Core, Counts, Effects, ElectionKind, ElectionResult, Event, Reassignment, Settings};
+use super::core::{Core, Counts, Effects, ElectionKind, ElectionResult, Event, Settings};
 use super::fenced::{Deposed, FencedWriter};
-use super::loader::{Loader, legal_names};
+use super::loader::Loader;
 use super::patience::{self, until_answered};
 use super::senders::{Answer, ControlChannel, Senders};
 use super::watches::{Fired, Watched, Watches};
@@ -75,10 +75,6 @@ enum Command {
     UncleanElectionEnabled(TopicName),
     UncleanElectionByDefault(bool),
     Count(oneshot::Sender<Counts>),
-    ListReassignments {
-        partitions: Option<Vec<TopicPartition>>,
-        reply: oneshot::Sender<Vec<Reassignment>>,
-    },
 }
 
 /// Requests of handlers that wait for the controller; more than a few never do, as each waits for its reply.
@@ -185,10 +181,7 @@ impl Controller {
     fn decline(&mut self, command: Command) {
         match command {
             // The handler sees its reply dropped.
-            Command::Elect { .. }
-            | Command::Count(_)
-            | Command::ListReassignments { .. }
-            | Command::UncleanElectionEnabled(_) => {}
+            Command::Elect { .. } | Command::Count(_) | Command::UncleanElectionEnabled(_) => {}
             Command::UncleanElectionByDefault(is_enabled) => {
                 self.options.settings.unclean_election_by_default = is_enabled;
             }
@@ -237,16 +230,6 @@ impl ControllerHandle {
     pub async fn counts(&self) -> Result<Counts, NotController> {
         let (reply, result) = oneshot::channel();
         self.command(Command::Count(reply)).await?;
-        result.await.map_err(|_| NotController)
-    }
-
-    /// The partitions that are being reassigned, of these (`None` = of all).
-    pub async fn reassignments(
-        &self,
-        partitions: Option<Vec<TopicPartition>>,
-    ) -> Result<Vec<Reassignment>, NotController> {
-        let (reply, result) = oneshot::channel();
-        self.command(Command::ListReassignments { partitions, reply }).await?;
         result.await.map_err(|_| NotController)
     }
 
@@ -344,8 +327,11 @@ impl Reign<'_> {
     }
 
     async fn topics_changed(&mut self) -> Result<(), Deposed> {
-        let names = self.loader().topic_names().await?;
-        let (new, vanished) = compare(names, self.core.cluster().topics().map(|(name, _)| name));
+        let names: BTreeSet<TopicName> = self.loader().topic_names().await?.into_iter().collect();
+        let known = self.core.cluster();
+        let vanished: Vec<TopicName> =
+            known.topics().map(|(name, _)| name).filter(|name| !names.contains(*name)).cloned().collect();
+        let new: Vec<TopicName> = names.into_iter().filter(|name| known.topic(name).is_none()).collect();
         if !vanished.is_empty() {
             self.handle(Event::TopicsVanished(vanished)).await?;
         }
@@ -353,7 +339,7 @@ impl Reign<'_> {
             return Ok(());
         }
         let (mut loader, writer) = self.loader_and_writer();
-        let topics = loader.new_topics(legal_names(new), writer).await?;
+        let topics = loader.new_topics(new, writer).await?;
         self.handle(Event::TopicsCreated(topics)).await
     }
 
@@ -387,10 +373,6 @@ impl Reign<'_> {
             }
             Command::Count(reply) => {
                 let _ = reply.send(self.core.counts());
-                Ok(())
-            }
-            Command::ListReassignments { partitions, reply } => {
-                let _ = reply.send(self.core.cluster().reassignments(partitions));
                 Ok(())
             }
         }
@@ -453,47 +435,5 @@ impl Reign<'_> {
             topic_ids: self.options.uses_topic_ids.then_some(&self.options.random),
         };
         (loader, &self.writer)
-    }
-}
-
-/// The topics that are there and not known, and those that are known and not there; both sides are sorted, so
-/// that one topic among thousands costs one look at each.
-fn compare<'a>(
-    names: Vec<String>,
-    known: impl Iterator<Item = &'a TopicName>,
-) -> (Vec<String>, Vec<TopicName>) {
-    let (mut new, mut vanished) = (Vec::new(), Vec::new());
-    let mut known = known.peekable();
-    for name in names {
-        while let Some(gone) = known.next_if(|known| known.as_str() < name.as_str()) {
-            vanished.push(gone.clone());
-        }
-        if known.next_if(|known| known.as_str() == name).is_none() {
-            new.push(name);
-        }
-    }
-    vanished.extend(known.cloned());
-    (new, vanished)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(names: &[&str], known: &[&str], new: &[&str], vanished: &[&str]) {
-        let names = names.iter().map(ToString::to_string).collect();
-        let known: Vec<TopicName> = known.iter().map(|name| TopicName::new(name).unwrap()).collect();
-        let (found_new, found_vanished) = compare(names, known.iter());
-        assert_eq!(found_new, new);
-        assert_eq!(found_vanished.iter().map(TopicName::as_str).collect::<Vec<_>>(), vanished);
-    }
-
-    #[test]
-    fn sorted_names_are_compared_in_one_pass() {
-        check(&[], &[], &[], &[]);
-        check(&["a", "b"], &[], &["a", "b"], &[]);
-        check(&[], &["a", "b"], &[], &["a", "b"]);
-        check(&["a", "c", "d"], &["a", "b", "d", "e"], &["c"], &["b", "e"]);
     }
 }

@@ -1,4 +1,4 @@
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::Admin;
 use super::create_topics::NewTopic;
@@ -53,7 +53,13 @@ impl Admin {
                 ) => continue,
                 Err(refusal) => refusal,
             };
-            warn!(topic = %name, error = %refusal, "a topic was not created for a client");
+            match refusal {
+                // Clients ask for topics while they are being deleted; they are told, and ask again.
+                CreateTopicError::MarkedForDeletion { .. } => {
+                    debug!(topic = %name, error = %refusal, "a topic was not created for a client");
+                }
+                _ => warn!(topic = %name, error = %refusal, "a topic was not created for a client"),
+            }
             if let Some((_, answer)) = answers.iter_mut().find(|(answered, _)| *answered == name) {
                 *answer = AutoCreation::Refused(refusal);
             }

@@ -62,9 +62,6 @@ pub struct TopicAssignment {
     pub partitions: BTreeMap<PartitionIndex, ReplicaAssignment>,
 }
 
-/// A partition that is being reassigned, with all its replicas.
-pub type Reassignment = (TopicPartition, ReplicaAssignment);
-
 impl Cluster {
     pub fn brokers(&self) -> impl Iterator<Item = &BrokerRegistration> {
         self.brokers.values().map(|broker| &broker.registration)
@@ -133,17 +130,6 @@ impl Cluster {
 
     pub fn is_being_deleted(&self, topic: &str) -> bool {
         self.topic(topic).is_some_and(|topic| topic.deletion.is_some())
-    }
-
-    /// The partitions that are being reassigned, of these (`None` = of all), in their order.
-    pub fn reassignments(&self, of: Option<Vec<TopicPartition>>) -> Vec<Reassignment> {
-        let partitions = of.unwrap_or_else(|| self.all_partitions());
-        let reassignment = |of: TopicPartition| {
-            let assignment = self.partition(&of)?.assignment.clone();
-            let is_reassigned = !assignment.adding.is_empty() || !assignment.removing.is_empty();
-            is_reassigned.then_some((of, assignment))
-        };
-        partitions.into_iter().filter_map(reassignment).collect()
     }
 
     pub fn add_topic(&mut self, name: TopicName, id: TopicId) {

@@ -17,7 +17,7 @@ mod topics;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-pub use cluster::{Broker, Cluster, Leadership, Partition, Reassignment, Topic, TopicAssignment};
+pub use cluster::{Broker, Cluster, Leadership, Partition, Topic, TopicAssignment};
 pub use deletion::Deletion;
 use election::{Strategy, Verdict, decide};
 use elections::RequestedElection;

@@ -599,16 +599,6 @@ fn requested_elections_report_each_partition() {
     world.check("election 5: [(d-0, Err(TopicIsBeingDeleted))]");
 }
 
-#[test]
-fn reassignments_that_the_store_holds_are_listed() {
-    let mut reassigned = topic("a", &[&[1, 2], &[1]]);
-    reassigned.partitions.get_mut(&PartitionIndex(0)).unwrap().adding = ids(&[2]);
-    let world = World::elected(&[1], vec![reassigned.clone()], &[], &[]);
-    let expected = [(tp("a", 0), reassigned.partitions[&PartitionIndex(0)].clone())];
-    assert_eq!(world.core.cluster().reassignments(None), expected);
-    assert_eq!(world.core.cluster().reassignments(Some(vec![tp("a", 1), tp("x", 0)])), []);
-}
-
 /// The promise that makes creating many partitions cheap.
 #[test]
 fn ten_thousand_partitions_are_one_request_of_each_kind() {

@@ -40,8 +40,10 @@ async fn read(partitions: &[PartitionClient], by: &str, next: &mut [i64]) {
             let (batch, _) = client.fetch_records(next[partition], 1..1_000_000, 1_000).await.expect("fetch");
             for read in batch {
                 let record = read.record;
+                // The library keeps headers sorted by name, on the way in as well: the walk's order is that of
+                // their names backwards.
                 let headers =
-                    record.headers.into_iter().map(|(k, v)| (k, String::from_utf8(v).expect("text")));
+                    record.headers.into_iter().rev().map(|(k, v)| (k, String::from_utf8(v).expect("text")));
                 let (key, value) = (record.key.unwrap_or_default(), record.value.unwrap_or_default());
                 print_read(by, partition as i32, read.offset, &key, &value, headers.collect());
                 next[partition] = read.offset + 1;
