@@ -20,7 +20,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
     ("offsets.topic.num.partitions", "4"),
     ("log.retention.ms", "-1"),
-    ("auto.leader.rebalance.enable", "false"),
     ("num.partitions", "2"),
 ];
 
