@@ -41,6 +41,9 @@ use crate::security::Authorizer;
 const READY_MAX: Duration = Duration::from_secs(300);
 /// Files of logs kept open at once, below the usual limits of a process.
 const OPEN_FILES_MAX: usize = 8_000;
+/// How long a start waits for the end of an earlier session of the same broker. The embedded store ends it at once; writing
+/// the registration takes a moment all the same.
+const REGISTRATION_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
     ensure!(config.zookeeper_connect().is_none(), ZooKeeperNotServedSnafu);
@@ -80,7 +83,7 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
         timestamp: clock.now(),
         version: znodes::BrokerVersion::V5,
     };
-    let epoch = registration::register(&*session, &registered, Duration::ZERO).await?;
+    let epoch = registration::register(&*session, &registered, REGISTRATION_PATIENCE).await?;
     replicas.registered(epoch);
 
     let (parts, parts_shutdown) = ShutdownTrigger::new();
