@@ -7,7 +7,7 @@ use snafu::ensure;
 
 use crate::model::{Offset, Timestamp};
 
-use super::error::{LogError, OffsetOutOfRangeSnafu};
+use super::error::{LogError, OffsetOutOfRangeSnafu, unless_full};
 use super::names::FileKind;
 use super::partition_log::{Log, Writer};
 use super::producers;
@@ -133,11 +133,8 @@ impl Log {
         if !is_changed {
             return Ok(());
         }
-        match self.write_epochs() {
-            // A full disk must not keep retention from making room; loading drops old epochs too.
-            Err(LogError::DiskFull { .. }) => Ok(()),
-            written => written,
-        }
+        // A full disk must not keep retention from making room; loading drops old epochs too.
+        unless_full(self.write_epochs())
     }
 
     /// Removes all records from `offset` on; the log ends there then. For replicas that follow.

@@ -205,6 +205,16 @@ impl LogDirectory {
         self.check(self.fs.replace(&path, text.as_bytes(), Durability::Synced), "writing", &path)
     }
 
+    /// Notes the recovery points of some logs; those of others stay.
+    pub(super) fn update_recovery_points(
+        &self,
+        points: impl Iterator<Item = (TopicPartition, Offset)>,
+    ) -> Result<(), LogError> {
+        let mut all = self.recovery_points.lock().clone().unwrap_or_default();
+        all.extend(points);
+        self.write_checkpoint(WhichCheckpoint::RecoveryPoint, all)
+    }
+
     /// Sees to it that after a crash nothing of a log from `offset` on is taken for durable.
     pub(super) fn lower_recovery_point(
         &self,

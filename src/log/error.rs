@@ -85,6 +85,14 @@ pub enum LogError {
     NoDirectory,
 }
 
+/// Passes over a full disk, where what cannot be written now is only a shortcut for later.
+pub(super) fn unless_full(outcome: Result<(), LogError>) -> Result<(), LogError> {
+    match outcome {
+        Err(LogError::DiskFull { .. }) => Ok(()),
+        outcome => outcome,
+    }
+}
+
 impl LogError {
     /// The same failure, for another request that shares it.
     pub(super) fn for_another(&self) -> LogError {

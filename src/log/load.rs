@@ -16,7 +16,7 @@ use super::checkpoint;
 use super::config::LogConfig;
 use super::directory::Place;
 use super::epoch_cache::LeaderEpochCache;
-use super::error::{LogError, StoppedSnafu};
+use super::error::{LogError, StoppedSnafu, unless_full};
 use super::index::{Entry, Index, OffsetEntry, TimeEntry, Waiting};
 use super::listing::Listing;
 use super::marks::Mark;
@@ -63,6 +63,7 @@ impl LoadOptions<'static> {
 /// After a clean shutdown only the end of the last segment is read. Otherwise every batch from the recovery
 /// point on is checked: the first that is torn, damaged or out of order ends the log, and what follows is cut
 /// off. Indexes that are missing or damaged are built anew. What lies below the recovery point is never cut.
+/// None of this needs room on the disk: a full one must not keep a broker from starting.
 pub(super) fn load(place: &Place, options: &LoadOptions<'_>) -> Result<Loaded, LogError> {
     let listing = Listing::read(place)?;
     let topic_id = if listing.has_partition_metadata { read_topic_id(place)? } else { TopicId::ZERO };
@@ -222,7 +223,7 @@ impl Loading<'_> {
             self.note(&segment, &header)?;
         }
         segment.append_time_entry();
-        segment.write_out(self.place)?;
+        unless_full(segment.write_out(self.place))?;
         Ok(segment)
     }
 
@@ -342,7 +343,7 @@ impl Loading<'_> {
             }
         };
         segment.append_time_entry();
-        segment.write_out(self.place)?;
+        unless_full(segment.write_out(self.place))?;
         let Some(damage) = damage else { return Ok(true) };
         self.cut(segment, size_bytes, &damage)?;
         Ok(false)
@@ -377,7 +378,7 @@ impl Loading<'_> {
     }
 
     fn note(&self, segment: &Segment, header: &BatchHeader) -> Result<(), LogError> {
-        segment.make_room(self.place)?;
+        unless_full(segment.make_room(self.place))?;
         let position = segment.size_bytes() + header.size_bytes() as u32;
         let set = record_set(std::slice::from_ref(header), header.size_bytes() as u32);
         let end = Mark { offset: header.next_offset(), position };
@@ -450,7 +451,7 @@ impl Loading<'_> {
         let mut unsynced = self.possibly_unsynced(listing);
         if self.is_epochs_changed {
             let text = checkpoint::format_leader_epochs(self.epochs.entries());
-            self.place.replace(LEADER_EPOCH_CHECKPOINT, text.as_bytes(), Durability::Cached)?;
+            unless_full(self.place.replace(LEADER_EPOCH_CHECKPOINT, text.as_bytes(), Durability::Cached))?;
             unsynced.insert(LEADER_EPOCH_CHECKPOINT.to_owned());
         }
         let last_snapshot = replay.finish(

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use snafu::ensure;
 use tracing::{error, info, warn};
 
 use crate::model::{Offset, Timestamp, TopicPartition};
 use crate::runtime::Random;
 
+use super::append::FlushWanted;
 use super::directory::{LogDirectory, Place, WhichCheckpoint};
 use super::error::{LogError, StoppedSnafu, UnusableDirectorySnafu};
 use super::load::{LoadOptions, load};
@@ -87,10 +89,14 @@ pub(super) struct Loader<'a> {
     pub(super) directories: &'a [Arc<LogDirectory>],
 }
 
-/// How often a long recovery tells how far it is.
+/// How often a long recovery tells how far it is, and saves it.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// From so many logs on one sync of the whole volume is cheaper than syncing each.
+const SINGLE_SYNCS_MAX: usize = 32;
 
 impl Loader<'_> {
+    /// Loads, and makes durable what was recovered, before anybody is shown it. A recovery that is stopped
+    /// keeps what it has done: the next start does not begin again.
     pub(super) fn load(&self, found: Vec<FoundLog>) -> Result<HashMap<TopicPartition, Arc<Log>>, LogError> {
         self.refuse_twins(&found)?;
         let next = AtomicUsize::new(0);
@@ -133,20 +139,49 @@ impl Loader<'_> {
         total: usize,
     ) -> Result<HashMap<TopicPartition, Arc<Log>>, LogError> {
         let mut logs = HashMap::with_capacity(total);
+        let mut unsaved: Vec<Arc<Log>> = Vec::new();
         let mut failed = 0;
+        let mut is_stopped = false;
+        let mut last_progress = Instant::now();
         loop {
             match results.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(Ok(log)) => {
+                    if log.needs_sync() {
+                        unsaved.push(log.clone());
+                    }
                     logs.insert(log.topic_partition().clone(), log);
                 }
-                Ok(Err(LogError::Stopped)) => return StoppedSnafu.fail(),
+                Ok(Err(LogError::Stopped)) => is_stopped = true,
                 Ok(Err(LogError::DirectoryOffline { .. })) => failed += 1,
                 Ok(Err(error)) => {
                     error!(%error, "a log cannot be loaded");
                     failed += 1;
                 }
-                Err(RecvTimeoutError::Timeout) => info!(loaded = logs.len(), failed, total, "loading logs"),
-                Err(RecvTimeoutError::Disconnected) => return Ok(logs),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if last_progress.elapsed() >= PROGRESS_INTERVAL {
+                info!(loaded = logs.len(), failed, total, "loading logs");
+                self.save(&std::mem::take(&mut unsaved));
+                last_progress = Instant::now();
+            }
+        }
+        self.save(&unsaved);
+        ensure!(!is_stopped, StoppedSnafu);
+        Ok(logs)
+    }
+
+    /// Makes recovered logs durable and notes that they are.
+    fn save(&self, recovered: &[Arc<Log>]) {
+        for directory in self.directories.iter().filter(|directory| !directory.is_offline()) {
+            let is_here = |log: &&Arc<Log>| Arc::ptr_eq(log.directory(), directory);
+            let logs: Vec<Arc<Log>> = recovered.iter().filter(is_here).cloned().collect();
+            let saved = sync_logs(directory, &logs, self.options.now).and_then(|()| {
+                let points = logs.iter().map(|log| (log.topic_partition().clone(), log.recovery_point()));
+                directory.update_recovery_points(points)
+            });
+            if let Err(error) = saved {
+                error!(directory = %directory.path().display(), %error, "recovered logs cannot be synced");
             }
         }
     }
@@ -186,4 +221,16 @@ impl Loader<'_> {
 
 fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Makes logs of one directory durable.
+pub(super) fn sync_logs(directory: &LogDirectory, logs: &[Arc<Log>], now: Timestamp) -> Result<(), LogError> {
+    if logs.len() <= SINGLE_SYNCS_MAX {
+        return logs.iter().try_for_each(|log| log.flush(FlushWanted::Everything, now));
+    }
+    let ends =
+        logs.iter().map(|log| log.write_out(FlushWanted::Everything)).collect::<Result<Vec<_>, _>>()?;
+    directory.check(directory.fs.sync_volume(directory.path()), "syncing", directory.path())?;
+    logs.iter().zip(ends).for_each(|(log, end)| log.note_volume_synced(end, now));
+    Ok(())
 }

@@ -18,7 +18,7 @@ use super::directories::LogDirectories;
 use super::directory::{LogDirectory, Place, WhichCheckpoint};
 use super::error::{LogError, NoDirectorySnafu};
 use super::load::{LoadOptions, load};
-use super::load_all::{Loader, find_logs};
+use super::load_all::{Loader, find_logs, sync_logs};
 use super::names::deleted_directory_name;
 use super::partition_log::{Loaded, Log};
 
@@ -58,8 +58,6 @@ pub struct LoadAllOptions<'a> {
 }
 
 pub(super) const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
-/// From so many logs on one sync of the whole volume is cheaper than syncing each.
-const SINGLE_SYNCS_MAX: usize = 32;
 
 impl LogManager {
     /// Loads all logs, several at a time; recovers those that were not closed. May take long.
@@ -92,31 +90,7 @@ impl LogManager {
         if manager.online().next().is_none() {
             return NoDirectorySnafu.fail();
         }
-        manager.sync_recovered(options.now);
         Ok(manager)
-    }
-
-    /// What was recovered is made durable before anybody is shown it, and is not recovered again.
-    fn sync_recovered(&self, now: Timestamp) {
-        for directory in self.online() {
-            let dirty: Vec<Arc<Log>> =
-                self.logs_in(directory).into_iter().filter(|log| log.needs_sync()).collect();
-            let synced = self.sync_all(directory, &dirty, now);
-            report(directory, "syncing recovered logs", synced);
-            report(directory, "writing a checkpoint", self.checkpoint_recovery_points_of(directory));
-        }
-    }
-
-    /// Syncs logs whose files were written out.
-    fn sync_all(&self, directory: &LogDirectory, logs: &[Arc<Log>], now: Timestamp) -> Result<(), LogError> {
-        if logs.len() <= SINGLE_SYNCS_MAX {
-            return logs.iter().try_for_each(|log| log.flush(FlushWanted::Everything, now));
-        }
-        let ends =
-            logs.iter().map(|log| log.write_out(FlushWanted::Everything)).collect::<Result<Vec<_>, _>>()?;
-        directory.check(directory.fs.sync_volume(directory.path()), "syncing", directory.path())?;
-        logs.iter().zip(ends).for_each(|(log, end)| log.note_volume_synced(end, now));
-        Ok(())
     }
 
     pub fn log(&self, topic_partition: &TopicPartition) -> Option<Arc<Log>> {
@@ -372,7 +346,7 @@ impl LogManager {
                 changed.push(log);
             }
         }
-        self.sync_all(directory, &changed, now)?;
+        sync_logs(directory, &changed, now)?;
         self.checkpoint_recovery_points_of(directory)?;
         self.checkpoint_log_starts_of(directory)?;
         let marker = checkpoint::format_clean_shutdown(broker_epoch);

@@ -255,7 +255,10 @@ impl Replay {
         }
         if is_recovered && self.last_snapshot.is_none_or(|last| last < log_end_offset) {
             let name = FileKind::ProducerSnapshot.name(log_end_offset);
-            place.replace(&name, &encode_snapshot(&self.producers), Durability::Cached)?;
+            match place.replace(&name, &encode_snapshot(&self.producers), Durability::Cached) {
+                Err(LogError::DiskFull { .. }) => return Ok(self.last_snapshot),
+                written => written?,
+            }
             unsynced.insert(name);
             self.last_snapshot = Some(log_end_offset);
         }

@@ -83,14 +83,23 @@ impl Machine {
         self.start_with(&["/data".into()])
     }
 
+    /// Starts and is told to stop before any log is loaded.
+    pub(super) fn start_and_stop(&self) -> Result<LogManager, LogError> {
+        self.start_until(&["/data".into()], true)
+    }
+
     pub(super) fn start_with(&self, paths: &[PathBuf]) -> Result<LogManager, LogError> {
+        self.start_until(paths, false)
+    }
+
+    fn start_until(&self, paths: &[PathBuf], is_stopped: bool) -> Result<LogManager, LogError> {
         let directories = LogDirectories::open(Arc::new(self.fs.clone()), paths, 100)?;
         let options = LoadAllOptions {
             config_of: &|_| self.config.clone(),
             threads_per_directory: 1,
             producer_expiration_ms: 86_400_000,
             now: self.now(),
-            stop: &AtomicBool::new(false),
+            stop: &AtomicBool::new(is_stopped),
         };
         LogManager::load(directories, &options, Random::from_seed(1))
     }

@@ -118,3 +118,26 @@ fn one_bad_directory_does_not_take_the_others_along() {
         manager.log_or_create(&named("e"), TOPIC_ID, machine.config.clone(), Some(&paths[0]), machine.now());
     assert!(Some(created.unwrap().directory().path()) != Some(&paths[0]));
 }
+
+#[test]
+fn a_broker_starts_on_a_full_disk_and_makes_room() {
+    let mut machine = Machine::small_segments(300);
+    machine.config.retention_bytes = Some(300);
+    let (_, log) = machine.start_log();
+    for sequence in 0..20 {
+        log.append_batch(sequenced(7, sequence, &["a"])).unwrap();
+    }
+    let values = log.values();
+    machine.fs.kill();
+    machine.fs.set_capacity_bytes(0);
+    let (manager, log) = machine.start_log();
+    assert_eq!(log.values(), values);
+    log.advance_high_watermark(log.log_end_offset());
+    assert!(manager.retention_tick(machine.now()) > 0);
+    machine.clock.advance_ms(60_001);
+    manager.removal_tick(machine.now());
+    assert!(log.append_values(&["b"]).is_err());
+    machine.fs.set_capacity_bytes(u64::MAX);
+    log.append_values(&["b"]).unwrap();
+    machine.check_files(&log);
+}

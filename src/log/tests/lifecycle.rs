@@ -73,3 +73,18 @@ fn a_directory_of_another_topic_is_refused() {
     let refused = manager.log_or_create(&partition(), other, machine.config.clone(), None, machine.now());
     assert!(matches!(refused, Err(LogError::InconsistentTopicId { .. })));
 }
+
+#[test]
+fn a_stopped_recovery_keeps_what_it_has_done() {
+    let machine = Machine::small_segments(300);
+    let (manager, log) = machine.start_log();
+    let values = fill(&log, 20);
+    log.flush(FlushWanted::Everything, machine.now()).unwrap();
+    manager.recovery_point_tick();
+    fill(&log, 5);
+    machine.fs.kill();
+    assert!(matches!(machine.start_and_stop(), Err(LogError::Stopped)));
+    machine.fs.crash();
+    let (_, log) = machine.start_log();
+    assert_eq!(log.values(), values, "the recovery point of a log that was not reached is still known");
+}
