@@ -146,7 +146,7 @@ impl Controller {
         loop {
             tokio::select! {
                 fired = watches.next() => return match fired {
-                    Fired::Changed(_) => Ok(None),
+                    Fired::Changed(_) | Fired::Deleted(_) => Ok(None),
                     Fired::SessionExpired => Err(StoreError::SessionExpired),
                 },
                 Some(command) = self.commands.recv() => self.decline(command),
@@ -280,7 +280,9 @@ impl Reign<'_> {
         loop {
             tokio::select! {
                 fired = self.watches.next() => match fired {
-                    Fired::Changed(watched) => self.changed(watched).await?,
+                    // The watch of the parent tells that the topic is gone, and watches its successor.
+                    Fired::Deleted(Watched::Topic(_)) => {}
+                    Fired::Changed(watched) | Fired::Deleted(watched) => self.changed(watched).await?,
                     Fired::SessionExpired => return Err(StoreError::SessionExpired.into()),
                 },
                 answer = self.senders.next_answer() => self.answered(answer).await?,

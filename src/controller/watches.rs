@@ -28,6 +28,8 @@ pub(super) struct Watches(FuturesUnordered<Watch>);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fired {
     Changed(Watched),
+    /// The node is gone, and the watch with it.
+    Deleted(Watched),
     /// Nothing is watched any more.
     SessionExpired,
 }
@@ -56,10 +58,14 @@ impl Future for Watch {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Fired> {
         let Poll::Ready(event) = Pin::new(&mut self.watcher).poll(context) else { return Poll::Pending };
-        let is_over = event.map_or(true, |event| event.kind == WatchKind::SessionExpired);
-        Poll::Ready(match self.watched.take() {
-            Some(watched) if !is_over => Fired::Changed(watched),
-            _ => Fired::SessionExpired,
+        // The store has dropped the watch only when the session is over.
+        let kind = event.map_or(WatchKind::SessionExpired, |event| event.kind);
+        Poll::Ready(match (self.watched.take(), kind) {
+            (None, _) | (_, WatchKind::SessionExpired) => Fired::SessionExpired,
+            (Some(watched), WatchKind::Deleted) => Fired::Deleted(watched),
+            (Some(watched), WatchKind::Created | WatchKind::DataChanged | WatchKind::ChildrenChanged) => {
+                Fired::Changed(watched)
+            }
         })
     }
 }
