@@ -62,11 +62,6 @@ impl Broker {
         broker
     }
 
-    /// Whether the server that the environment names can be started at all.
-    pub fn can_start() -> bool {
-        Server::from_environment() != Server::Barnabas || barnabas_serves()
-    }
-
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -274,14 +269,6 @@ impl Drop for ZooKeeper {
         let _ =
             Command::new(protocol_tests_dir().join("peers/zookeeper")).args(["stop", "--dir", &dir]).output();
     }
-}
-
-/// Whether the binary under test knows `serve` yet.
-fn barnabas_serves() -> bool {
-    let binary = barnabas_binary();
-    binary.is_some_and(|binary| {
-        Command::new(binary).args(["serve", "--help"]).output().is_ok_and(|output| output.status.success())
-    })
 }
 
 #[track_caller]

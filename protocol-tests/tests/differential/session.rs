@@ -7,6 +7,7 @@ use protocol_tests::batch::{self, Batch};
 use protocol_tests::{CallError, Connection, wait_for};
 use wire::api_versions_request::ApiVersionsRequest;
 use wire::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use wire::find_coordinator_request::FindCoordinatorRequest;
 use wire::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use wire::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
@@ -180,6 +181,13 @@ impl Session {
             topic.partitions.iter().all(|partition| partition.error_code == 0).then_some(())
         });
         name.to_owned()
+    }
+
+    /// Makes the topic of the committed offsets, which comes with the first search for a coordinator.
+    #[track_caller]
+    pub fn offsets_topic(&mut self) {
+        let request = FindCoordinatorRequest { key: "any".into(), ..Default::default() };
+        wait_for("a coordinator", || (self.quietly(1, &request).error_code == 0).then_some(()));
     }
 
     fn about(&self, topic: &str) -> MetadataRequest {

@@ -1,5 +1,6 @@
 //! DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
+use protocol_tests::wait_for;
 use wire::alter_configs_request::{self, AlterConfigsRequest};
 use wire::describe_configs_request::{DescribeConfigsRequest, DescribeConfigsResource};
 use wire::describe_configs_response::DescribeConfigsResponse;
@@ -210,12 +211,14 @@ fn incremental(session: &mut Session, version: i16) {
     ask(session, "good beside bad", &[(TOPIC, &name, &[("flush.ms", 0, Some("9"))]), (TOPIC, MISSING, &[])]);
     ask(session, "twice", &[(TOPIC, EMPTY, &[]), (TOPIC, EMPTY, &[])]);
     ask(session, "broker default", &[(BROKER, "", &[("log.cleaner.threads", 0, Some("2"))])]);
-    session.ask_and(
-        "after broker default",
-        1,
-        &describe(BROKER, "1", Some(&["log.cleaner.threads"]), true),
-        sort,
-    );
+    let described = describe(BROKER, "1", Some(&["log.cleaner.threads"]), true);
+    // Kafka tells itself of the change, and takes its time.
+    wait_for("the broker to know its new default", || {
+        let answer = session.quietly(1, &described);
+        let config = answer.results.first()?.configs.first()?;
+        (config.config_source == 3).then_some(())
+    });
+    session.ask_and("after broker default", 1, &described, sort);
     ask(session, "broker default back", &[(BROKER, "", &[("log.cleaner.threads", 1, None)])]);
     ask(session, "broker's fixed key", &[(BROKER, "1", &[("broker.id", 0, Some("2"))])]);
     see(session, "at the end");

@@ -302,7 +302,8 @@ fn commit_simple(session: &mut Session, version: i16) {
     let nothing = commit_request(session, version, &group, &[]);
     commit(session, "nothing", version, &nothing);
     let generation = OffsetCommitRequest { generation_id_or_member_epoch: 3, ..good.clone() };
-    session.ask(
+    commit(
+        session,
         "a generation without a group",
         version,
         &OffsetCommitRequest { group_id: "no-such".into(), ..generation },
@@ -322,7 +323,8 @@ fn commit_member(session: &mut Session, version: i16) {
     };
     commit(session, "good", version, &good);
     commit(session, "not a member", version, &plain);
-    session.ask(
+    commit(
+        session,
         "wrong generation",
         version,
         &OffsetCommitRequest { generation_id_or_member_epoch: 99, ..good.clone() },

@@ -24,6 +24,7 @@ pub fn prepare(session: &mut Session) {
     session.topic(EMPTY, 4, &[]);
     session.filled_topic(FILLED);
     session.topic(COMPACT, 1, &[("cleanup.policy", "compact")]);
+    session.offsets_topic();
 }
 
 pub fn cases() -> Vec<Case> {
