@@ -71,7 +71,7 @@ fn pwrites(root: &Path) {
 fn start(root: &Path, now: Timestamp) -> LogManager {
     let directories = LogDirectories::open(Arc::new(DiskFileSystem), &[root.join("data")], 5_000);
     let options = LoadAllOptions {
-        config_of: &|_| LogConfig::default(),
+        config_of: &|_| config(),
         threads_per_directory: 1,
         producer_expiration_ms: i64::MAX,
         now,
@@ -81,11 +81,15 @@ fn start(root: &Path, now: Timestamp) -> LogManager {
         .expect("sound logs")
 }
 
+fn config() -> LogConfig {
+    LogConfig { retention_ms: None, ..LogConfig::default() }
+}
+
 fn create(manager: &LogManager, partition: i32) -> Arc<Log> {
     let topic = TopicName::new("bench").expect("a legal name");
     let partition = TopicPartition::new(topic, PartitionIndex(partition));
     let now = Timestamp(1);
-    let log = manager.log_or_create(&partition, TopicId([1; 16]), LogConfig::default(), None, now);
+    let log = manager.log_or_create(&partition, TopicId([1; 16]), config(), None, now);
     let log = log.expect("a log");
     log.assign_epoch(LeaderEpoch(0), Offset(0)).expect("an epoch");
     log

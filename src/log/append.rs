@@ -435,6 +435,9 @@ impl Log {
 
     /// Done before the records are written: a failure then leaves an epoch without records, which is harmless.
     fn note_epochs<'a>(&self, headers: impl Iterator<Item = &'a BatchHeader>) -> Result<(), LogError> {
+        if self.is_epochs_file_stale.load(Ordering::Acquire) {
+            self.write_epochs()?;
+        }
         let latest = self.latest_epoch();
         let mut news = headers.filter(|header| header.leader_epoch > latest).peekable();
         if news.peek().is_none() {

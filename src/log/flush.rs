@@ -8,7 +8,7 @@ use crate::model::{Offset, Timestamp};
 use crate::runtime::fs::OpenMode;
 
 use super::append::FlushWanted;
-use super::error::LogError;
+use super::error::{LogError, unless_full};
 use super::partition_log::Log;
 use super::segment::Segment;
 
@@ -58,6 +58,9 @@ impl Log {
             FlushWanted::Everything => self.log_end_offset(),
             FlushWanted::Nothing | FlushWanted::RolledSegments => self.active_segment_base_offset(),
         };
+        if self.is_epochs_file_stale.load(Ordering::Acquire) {
+            unless_full(self.write_epochs())?;
+        }
         for segment in self.unflushed_segments(end) {
             segment.write_out(&self.place)?;
         }
@@ -117,6 +120,9 @@ impl Log {
     pub(super) fn write_out_for_shutdown(&self) -> Result<bool, LogError> {
         let mut writer = self.writer.lock();
         self.ensure_open()?;
+        if self.is_epochs_file_stale.load(Ordering::Acquire) {
+            self.write_epochs()?;
+        }
         self.write_snapshot(&mut writer, self.log_end_offset())?;
         self.active().append_time_entry();
         for segment in self.unflushed_segments(Offset(i64::MAX)) {

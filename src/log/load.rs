@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::model::{Offset, Timestamp, TopicId};
 use crate::records::{Batch, BatchHeader};
-use crate::runtime::fs::{Durability, OpenMode};
+use crate::runtime::fs::OpenMode;
 
 use super::append::{is_in_order, record_set};
 use super::checkpoint;
@@ -449,11 +449,6 @@ impl Loading<'_> {
         self.is_epochs_changed |= self.epochs.truncate_from_end(log_end_offset);
         self.is_epochs_changed |= self.epochs.truncate_from_start(log_start_offset);
         let mut unsynced = self.possibly_unsynced(listing);
-        if self.is_epochs_changed {
-            let text = checkpoint::format_leader_epochs(self.epochs.entries());
-            unless_full(self.place.replace(LEADER_EPOCH_CHECKPOINT, text.as_bytes(), Durability::Cached))?;
-            unsynced.insert(LEADER_EPOCH_CHECKPOINT.to_owned());
-        }
         let last_snapshot = replay.finish(
             self.place,
             &listing.snapshots,
@@ -482,6 +477,7 @@ impl Loading<'_> {
             last_snapshot,
             topic_id,
             is_changed: self.is_changed,
+            is_epochs_file_stale: self.is_epochs_changed,
             unsynced,
         })
     }

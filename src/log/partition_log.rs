@@ -48,6 +48,8 @@ pub struct Log {
     pub(super) is_flush_asked: AtomicBool,
     /// Names were added or removed in the directory since it was synced.
     pub(super) is_directory_changed: AtomicBool,
+    /// The file of epochs is to be written before records are: it says more than is true.
+    pub(super) is_epochs_file_stale: AtomicBool,
     /// Small files that were written since, by name.
     pub(super) unsynced: Mutex<BTreeSet<String>>,
     pub(super) is_closed: AtomicBool,
@@ -82,6 +84,8 @@ pub(super) struct Loaded {
     pub(super) topic_id: TopicId,
     /// Files were created, removed or renamed, which is not durable yet.
     pub(super) is_changed: bool,
+    /// The file of epochs says more than is true: epochs that wrote nothing, or records that are gone.
+    pub(super) is_epochs_file_stale: bool,
     /// Small files that were written and not synced.
     pub(super) unsynced: BTreeSet<String>,
 }
@@ -102,6 +106,7 @@ impl Loaded {
             last_snapshot: None,
             topic_id: TopicId::ZERO,
             is_changed: true,
+            is_epochs_file_stale: false,
             unsynced: BTreeSet::new(),
         })
     }
@@ -142,6 +147,7 @@ impl Log {
             last_flush: AtomicI64::new(now.0),
             is_flush_asked: AtomicBool::new(false),
             is_directory_changed: AtomicBool::new(loaded.is_changed),
+            is_epochs_file_stale: AtomicBool::new(loaded.is_epochs_file_stale),
             unsynced: Mutex::new(loaded.unsynced),
             is_closed: AtomicBool::new(false),
             topic_id: Mutex::new(loaded.topic_id),
@@ -283,7 +289,9 @@ impl Log {
     /// epoch's first record before the file is synced, and a leader that lost power writes under a new epoch.
     pub(super) fn write_epochs(&self) -> Result<(), LogError> {
         let text = checkpoint::format_leader_epochs(self.epochs.read().entries());
-        self.write_small(LEADER_EPOCH_CHECKPOINT, text.as_bytes())
+        self.write_small(LEADER_EPOCH_CHECKPOINT, text.as_bytes())?;
+        self.is_epochs_file_stale.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Writes a file as a whole; the next flush makes it durable.

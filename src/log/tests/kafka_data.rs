@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::testing::*;
 use super::super::{Log, LogConfig, LogManager};
-use crate::model::{Offset, PartitionIndex, ProducerId, TopicName, TopicPartition};
+use crate::model::{Offset, PartitionIndex, ProducerId, Timestamp, TopicName, TopicPartition};
 use crate::records::{Batch, kafka_folder};
 use crate::runtime::fs::{FileSystem, OpenMode, write_all_at};
 
@@ -87,6 +87,7 @@ fn check(manager: &LogManager) {
         assert_eq!(log.log_end_offset(), number(&partition["high_watermark"]), "{topic_partition}");
         assert_eq!(log.high_watermark(), number(&partition["high_watermark"]), "{topic_partition}");
         assert_eq!(log.last_stable_offset(), number(&partition["last_stable_offset"]), "{topic_partition}");
+        check_times(&log, partition);
         if topic_partition.topic.starts_with("fmt-v0") || topic_partition.topic.starts_with("fmt-v1") {
             continue;
         }
@@ -100,6 +101,26 @@ fn check(manager: &LogManager) {
             _ => expected.clone(),
         };
         assert_eq!(offsets(&log), (expected, expected_committed), "{topic_partition}");
+    }
+}
+
+/// A lookup by the time of any record finds the first with it or a later one. What a consumer is not shown
+/// counts too: markers, and the front of old compressed messages.
+#[track_caller]
+fn check_times(log: &Log, partition: &Value) {
+    let records = partition["records"].as_array().unwrap();
+    let records: Vec<(i64, i64)> = records
+        .iter()
+        .map(|record| (record["offset"].as_i64().unwrap(), record["timestamp"].as_i64().unwrap()))
+        .collect();
+    for &(_, timestamp) in records.iter().filter(|(_, timestamp)| *timestamp >= 0) {
+        let found =
+            log.fetch_offset_by_timestamp(Timestamp(timestamp)).unwrap().expect("there is such a record");
+        let expected = records.iter().find(|(_, other)| *other >= timestamp).unwrap().0;
+        let is_exact = !["fmt-v1", "fmt-mixed", "txn-", "__consumer", "compacted"]
+            .iter()
+            .any(|prefix| log.topic_partition().to_string().starts_with(prefix));
+        assert!(found.offset.0 == expected || !is_exact && found.offset.0 < expected, "{found:?} {expected}");
     }
 }
 
