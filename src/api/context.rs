@@ -10,6 +10,7 @@ use crate::controller::admin::{Admin, ProducerIds};
 use crate::group::GroupService;
 use crate::metadata::Cache;
 use crate::model::BrokerId;
+use crate::observe::Metrics;
 use crate::quota::Quotas;
 use crate::replica::{FetchSessions, ReplicaManager};
 use crate::runtime::task::Shutdown;
@@ -35,6 +36,7 @@ pub struct Services {
     pub finalized_features_epoch: i64,
     pub authorizer: Authorizer,
     pub quotas: Quotas,
+    pub metrics: Arc<Metrics>,
     pub shutdown: Shutdown,
 }
 

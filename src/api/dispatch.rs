@@ -32,6 +32,8 @@ pub struct Dispatched {
     pub is_pipelined: bool,
     /// How long the connection is muted afterwards; zero = not at all.
     pub throttle: Duration,
+    /// For the metrics of whoever sends the answer.
+    pub api: ApiKey,
 }
 
 /// Starts the request in `frame`, which begins with the request header.
@@ -61,7 +63,7 @@ pub fn dispatch(
     let throttle = services.quotas.admit(context.principal(), &context.client_id, size_bytes);
     let answer =
         api.begin(Arc::clone(services), context, reader).context(BodySnafu { api: api.key, version })?;
-    Ok(Dispatched { answer, is_pipelined: api.is_pipelined, throttle })
+    Ok(Dispatched { answer, is_pipelined: api.is_pipelined, throttle, api: api.key })
 }
 
 /// Whether the frame whose first two bytes are `api_key` may overtake waiting ones of its kind.
@@ -104,6 +106,7 @@ fn unsupported_version(
         answer: Box::pin(std::future::ready(answer)),
         is_pipelined: false,
         throttle: Duration::ZERO,
+        api: api.key,
     })
 }
 

@@ -380,6 +380,7 @@ fn partition_data(
             if let Some((epoch, end_offset)) = result.diverging {
                 data.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end_offset.0 };
             }
+            services.metrics.fetched_bytes.add(result.read.as_ref().map_or(0, |read| read.size_bytes as u64));
             data.records = Some(records(result.read.map(|read| read.slices).unwrap_or_default(), files));
         }
         Err(code) => {

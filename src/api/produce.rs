@@ -190,7 +190,13 @@ fn append_to(
     let validated = records::validate(bytes, &rules, now)?;
     let options =
         AppendOptions { origin: AppendOrigin::Client, needs_isr: acks == Acks::All, leader_epoch: None };
+    let size_bytes = validated.size_bytes() as u64;
     let appended = partition.append(validated, &options, now)?;
+    if !appended.info.is_duplicate {
+        let records = appended.info.last_offset.since(appended.info.first_offset) + 1;
+        services.metrics.produced_records.add(u64::try_from(records).unwrap_or(0));
+        services.metrics.produced_bytes.add(size_bytes);
+    }
     Ok((partition, appended))
 }
 

@@ -27,6 +27,7 @@ use crate::log::LogManager;
 use crate::metadata::control::Endpoint;
 use crate::model::BrokerId;
 use crate::network::{ConnectionTable, RequestMemory};
+use crate::observe::Metrics;
 use crate::runtime::Clock;
 use crate::runtime::task::ShutdownTrigger;
 
@@ -59,8 +60,8 @@ impl Broker {
     ///
     /// A start that cannot succeed changes nothing on disk or in the store, as far as that can be known
     /// beforehand.
-    pub async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
-        start::start(config).await
+    pub async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
+        start::start(config, metrics).await
     }
 
     pub fn id(&self) -> BrokerId {

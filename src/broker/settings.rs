@@ -66,9 +66,10 @@ fn compression(compression: Compression) -> TargetCompression {
 
 /// One option struct for each bound endpoint.
 pub(super) fn listener_options(config: &BrokerConfig) -> Vec<ListenerOptions> {
-    let bound = config.listeners().bound.iter();
-    let options = bound.map(|endpoint| ListenerOptions {
+    let bound = config.listeners().bound.iter().enumerate();
+    let options = bound.map(|(position, endpoint)| ListenerOptions {
         name: endpoint.listener.as_str().into(),
+        position,
         host: endpoint.host.clone(),
         port: endpoint.port,
         backlog: config.socket_listen_backlog_size(),

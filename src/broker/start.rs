@@ -30,6 +30,7 @@ use crate::metadata::control::Endpoint;
 use crate::metadata::{Cache, Image};
 use crate::model::{BrokerId, TopicName};
 use crate::network::{ConnectionTable, Listener, RequestMemory};
+use crate::observe::Metrics;
 use crate::quota::Quotas;
 use crate::replica::{FetchSessionOptions, FetchSessions, ReplicaManager, TopicSettings};
 use crate::runtime::fs::{DiskFileSystem, Durability, FileSystem};
@@ -45,7 +46,7 @@ const OPEN_FILES_MAX: usize = 8_000;
 /// the registration takes a moment all the same.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
+pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
     ensure!(config.zookeeper_connect().is_none(), ZooKeeperNotServedSnafu);
     // Ports are taken first: a second broker by mistake must not touch the first one's files.
     let listeners = bind(&config)?;
@@ -149,6 +150,7 @@ pub(super) async fn start(config: BrokerConfig) -> Result<Broker, StartError> {
         finalized_features_epoch,
         authorizer: Authorizer::AllowAll,
         quotas: Quotas::Unlimited,
+        metrics,
         shutdown: clients_shutdown.clone(),
     });
     let memory_bytes = u64::try_from(config.load().request_memory_max_bytes()).unwrap_or(u64::MAX);

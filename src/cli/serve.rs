@@ -100,7 +100,7 @@ async fn serve(config: BrokerConfig, window: &Window) -> Result<(), ServeError> 
     let stop = stop_signal();
     tokio::pin!(stop);
     let broker = tokio::select! {
-        broker = Broker::start(config) => broker?,
+        broker = Broker::start(config, window.metrics()) => broker?,
         signal = &mut stop => {
             // Nothing is registered yet, or it ends with this process; logs stay as a crash leaves them.
             info!(signal = signal.context(SignalsSnafu)?, "stopped while starting");

@@ -6,7 +6,7 @@ use snafu::ResultExt;
 use tracing::{info, warn};
 
 use super::serve::{HttpListenerSnafu, Options, ServeError};
-use crate::api::{ERROR_CODES, Services, table};
+use crate::api::{Services, table};
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::network::{ConnectionTable, RequestMemory};
@@ -42,6 +42,11 @@ impl Window {
         Ok(Window { pages, _pages_end: trigger })
     }
 
+    /// What the broker counts while it works.
+    pub(super) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.pages.metrics)
+    }
+
     /// The broker accepts clients.
     pub(super) fn show(&self, broker: &Broker) {
         // The pages may outlive the broker by a moment and must not keep its parts from ending.
@@ -63,11 +68,8 @@ impl Window {
 
 fn names(config: &BrokerConfig) -> Names {
     let api = |key: i16| table::find(key).map_or(String::new(), |api| format!("{:?}", api.key));
-    let error = |code: i16| ERROR_CODES.iter().find(|(known, _)| known.code() == code).map(|(_, name)| *name);
-    let last_error = ERROR_CODES.iter().map(|(known, _)| known.code()).max().unwrap_or(0);
     Names {
         apis: (0..128).map(api).collect(),
-        errors: (-1..=last_error).map(|code| error(code).unwrap_or_default().to_owned()).collect(),
         listeners: config.listeners().bound.iter().map(|endpoint| endpoint.listener.to_string()).collect(),
     }
 }

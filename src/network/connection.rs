@@ -15,7 +15,8 @@ use tracing::debug;
 use super::limits::ConnectionPermit;
 use super::memory::{RequestMemory, Reservation};
 use super::output::Output;
-use crate::api::{Answer, ConnectionContext, DispatchError, Dispatched, Services};
+use crate::api::{Answer, ConnectionContext, DispatchError, Dispatched, ResponseFrame, Services};
+use crate::observe;
 use crate::runtime::task::{DrainGuard, Shutdown};
 
 /// Input that is read at once while a socket is idle; small, as ten thousand sockets may be idle.
@@ -63,6 +64,21 @@ pub(super) enum Closed {
     Failed { source: io::Error },
 }
 
+impl Closed {
+    fn reason(&self) -> observe::Closed {
+        match self {
+            Closed::ByPeer => observe::Closed::ByPeer,
+            Closed::Idle => observe::Closed::Idle,
+            Closed::Shutdown => observe::Closed::Shutdown,
+            Closed::ByAnswer => observe::Closed::ByAnswer,
+            Closed::FrameSize { .. } => observe::Closed::RequestTooLarge,
+            Closed::BadRequest { .. } => observe::Closed::InvalidRequest,
+            Closed::Starved => observe::Closed::OutOfMemory,
+            Closed::Failed { .. } => observe::Closed::Error,
+        }
+    }
+}
+
 /// One client's socket and the requests of it that are being worked on.
 ///
 /// Frames are handled in the order of their arrival and answered in that order. A request that waits (a long
@@ -96,8 +112,17 @@ pub(super) struct Connection {
 struct InFlight {
     answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
     is_pipelined: bool,
+    request: Observed,
     /// Request memory is held until the answer is made.
     _reservation: Reservation,
+}
+
+/// What is counted of a request when its answer is handed to the socket.
+#[derive(Clone, Copy)]
+struct Observed {
+    api: i16,
+    size_bytes: usize,
+    began: std::time::Instant,
 }
 
 impl Connection {
@@ -137,6 +162,7 @@ impl Connection {
     /// Serves the client until one side ends it.
     pub(super) async fn run(mut self) {
         let closed = std::future::poll_fn(|context| self.poll(context)).await;
+        self.services.metrics.connections_closed.at(closed.reason()).increment();
         let client = self.context.peer;
         let listener = &self.context.listener;
         debug!(%listener, %client, reason = %closed, "connection closed");
@@ -180,11 +206,12 @@ impl Connection {
         let mut has_answered = false;
         while let Some(oldest) = self.in_flight.front_mut() {
             let Poll::Ready(answer) = oldest.answer.as_mut().poll(context) else { break };
+            let request = oldest.request;
             self.in_flight.pop_front();
             has_answered = true;
             match answer {
-                Answer::Response(frame) => self.output.push(frame),
-                Answer::Nothing => {}
+                Answer::Response(frame) => self.answer(request, frame),
+                Answer::Nothing => self.observe(request, 0),
                 Answer::Close => {
                     self.is_closing = true;
                     self.in_flight.clear();
@@ -202,8 +229,11 @@ impl Connection {
         }
         while !self.is_closing && !self.is_stopping && self.may_start() {
             let Some(frame) = self.next_frame()? else { break };
+            let (size_bytes, began) = (frame.len(), std::time::Instant::now());
             let dispatched = crate::api::dispatch(&self.services, &self.context, frame);
-            let Dispatched { mut answer, is_pipelined, throttle } = dispatched.context(BadRequestSnafu)?;
+            let Dispatched { mut answer, is_pipelined, throttle, api } =
+                dispatched.context(BadRequestSnafu)?;
+            let request = Observed { api: api as i16, size_bytes, began };
             started = true;
             if !throttle.is_zero() {
                 self.muted_until = Some(Box::pin(tokio::time::sleep(throttle)));
@@ -212,15 +242,27 @@ impl Connection {
             // Most requests are answered here and now. A later one is polled once as well: a produce appends
             // before it waits.
             match answer.as_mut().poll(context) {
-                Poll::Ready(Answer::Response(frame)) if self.in_flight.is_empty() => self.output.push(frame),
-                Poll::Ready(Answer::Nothing) if self.in_flight.is_empty() => {}
+                Poll::Ready(Answer::Response(frame)) if self.in_flight.is_empty() => {
+                    self.answer(request, frame)
+                }
+                Poll::Ready(Answer::Nothing) if self.in_flight.is_empty() => self.observe(request, 0),
                 Poll::Ready(ready) => {
                     let answer = Box::pin(std::future::ready(ready));
-                    self.in_flight.push_back(InFlight { answer, is_pipelined, _reservation: reservation });
+                    self.in_flight.push_back(InFlight {
+                        answer,
+                        is_pipelined,
+                        request,
+                        _reservation: reservation,
+                    });
                     self.poll_answers(context)?;
                 }
                 Poll::Pending => {
-                    self.in_flight.push_back(InFlight { answer, is_pipelined, _reservation: reservation });
+                    self.in_flight.push_back(InFlight {
+                        answer,
+                        is_pipelined,
+                        request,
+                        _reservation: reservation,
+                    });
                 }
             }
             if self.is_muted(context) {
@@ -228,6 +270,20 @@ impl Connection {
             }
         }
         Ok(started)
+    }
+
+    fn answer(&mut self, request: Observed, frame: ResponseFrame) {
+        self.observe(request, frame.size_bytes());
+        self.output.push(frame);
+    }
+
+    fn observe(&self, request: Observed, response_bytes: u64) {
+        let metrics = &self.services.metrics;
+        let api = || request.api.into();
+        metrics.requests.at(api()).increment();
+        metrics.request_bytes.at(api()).add(request.size_bytes as u64);
+        metrics.response_bytes.at(api()).add(response_bytes);
+        metrics.request_duration.at(api()).observe(request.began.elapsed());
     }
 
     /// Whether a quota keeps this connection from being served for a while.

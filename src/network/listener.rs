@@ -12,6 +12,7 @@ use super::connection::{Connection, ConnectionOptions};
 use super::limits::{ConnectionTable, Refusal};
 use super::memory::RequestMemory;
 use crate::api::{ConnectionContext, Services};
+use crate::observe::Refused;
 use crate::runtime::task::{self, Shutdown};
 
 /// Accepting pauses for so long when the process is out of file descriptors.
@@ -24,6 +25,8 @@ const FULL_PAUSE: Duration = Duration::from_millis(20);
 pub struct ListenerOptions {
     /// The listener's name, such as `PLAINTEXT`.
     pub name: Arc<str>,
+    /// Its place among the listeners, for metrics.
+    pub position: usize,
     /// Host to bind; empty = all addresses.
     pub host: String,
     /// 0 = any free port.
@@ -150,6 +153,7 @@ impl OpenListener {
         let permit = match connections.admit(address) {
             Ok(permit) => permit,
             Err(reason) => {
+                services.metrics.connections_refused.at(refused(reason)).increment();
                 debug!(listener = %self.options.name, client = %peer, ?reason, "connection refused");
                 return;
             }
@@ -158,6 +162,7 @@ impl OpenListener {
             debug!(listener = %self.options.name, client = %peer, %error, "connection lost while accepted");
             return;
         }
+        services.metrics.connections_accepted.at(self.options.position.into()).increment();
         let context = Arc::new(ConnectionContext::new(Arc::clone(&self.options.name), peer));
         let options = ConnectionOptions {
             request_bytes_max: self.options.request_bytes_max,
@@ -177,6 +182,14 @@ impl OpenListener {
             socket.set_send_buffer_size(self.options.send_buffer_bytes as usize)?;
         }
         Ok(())
+    }
+}
+
+fn refused(refusal: Refusal) -> Refused {
+    match refusal {
+        Refusal::TooManyFromAddress => Refused::MaxConnectionsPerIp,
+        Refusal::TooMany => Refused::MaxConnections,
+        Refusal::TooFast { .. } => Refused::CreationRate,
     }
 }
 

@@ -3,8 +3,6 @@
 pub struct Names {
     /// The name of each API at the position of its key; unused keys are empty.
     pub apis: Vec<String>,
-    /// The name of each error code, from code -1 on.
-    pub errors: Vec<String>,
     /// The broker's listeners, in the order of its settings.
     pub listeners: Vec<String>,
 }
@@ -37,28 +35,6 @@ impl Label for Api {
 
     fn values(names: &Names) -> Vec<String> {
         names.apis.iter().cloned().chain(["unknown".to_owned()]).collect()
-    }
-}
-
-/// An error code.
-#[derive(Debug, Clone, Copy)]
-pub struct ErrorCode(i16);
-
-impl From<i16> for ErrorCode {
-    fn from(code: i16) -> Self {
-        ErrorCode(code)
-    }
-}
-
-impl Label for ErrorCode {
-    const NAME: &'static str = "error";
-
-    fn position(self) -> usize {
-        usize::try_from(i32::from(self.0) + 1).unwrap_or(usize::MAX)
-    }
-
-    fn values(names: &Names) -> Vec<String> {
-        names.errors.iter().cloned().chain(["unknown".to_owned()]).collect()
     }
 }
 
@@ -118,10 +94,11 @@ labels! {
     /// Why a connection was closed.
     Closed as "reason" {
         ByPeer = "peer",
+        ByAnswer = "answer",
         Idle = "idle",
         RequestTooLarge = "request_too_large",
         InvalidRequest = "invalid_request",
-        Evicted = "evicted",
+        OutOfMemory = "out_of_memory",
         Error = "error",
         Shutdown = "shutdown",
     }

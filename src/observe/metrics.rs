@@ -4,7 +4,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::instrument::{Counter, Family, Histogram, Instrument};
-use super::label::{Api, Closed, ErrorCode, Listener, Names, Refused};
+use super::label::{Api, Closed, Listener, Names, Refused};
 use super::process;
 use super::sample::{SAMPLED, Samples};
 
@@ -83,15 +83,12 @@ metrics! {
     request_duration: Family<Api, Histogram>, "barnabas_request_duration_seconds", "From a request's last byte until its answer is handed to the socket.";
     request_bytes: Family<Api, Counter>, "barnabas_request_bytes_total", "Bytes of requests, with their headers.";
     response_bytes: Family<Api, Counter>, "barnabas_response_bytes_total", "Bytes of answers, with their headers.";
-    errors: Family<ErrorCode, Counter>, "barnabas_errors_total", "Error codes in answers.";
     connections_accepted: Family<Listener, Counter>, "barnabas_connections_accepted_total", "Connections accepted.";
     connections_refused: Family<Refused, Counter>, "barnabas_connections_refused_total", "Connections closed before their first request, for a limit.";
     connections_closed: Family<Closed, Counter>, "barnabas_connections_closed_total", "Connections closed.";
     produced_records: Counter, "barnabas_produced_records_total", "Records that clients appended.";
     produced_bytes: Counter, "barnabas_produced_bytes_total", "Bytes of batches that clients appended.";
     fetched_bytes: Counter, "barnabas_fetched_bytes_total", "Bytes of batches sent to clients.";
-    flush_duration: Histogram, "barnabas_log_flush_duration_seconds", "Time to force a segment to disk.";
-    rebalances: Counter, "barnabas_group_rebalances_total", "Completed rebalances of groups.";
 }
 
 /// Every metric: those that are counted, then those that are sampled.
@@ -141,7 +138,6 @@ mod tests {
     fn metrics() -> Metrics {
         Metrics::new(&Names {
             apis: ["Produce", "Fetch"].map(str::to_owned).to_vec(),
-            errors: ["UNKNOWN_SERVER_ERROR", "NONE", "OFFSET_OUT_OF_RANGE"].map(str::to_owned).to_vec(),
             listeners: vec!["PLAINTEXT".to_owned()],
         })
     }
@@ -170,8 +166,6 @@ mod tests {
     async fn counted_metrics_are_printed_under_their_labels() {
         let metrics = metrics();
         metrics.requests.at(1.into()).increment();
-        metrics.errors.at((-1).into()).increment();
-        metrics.errors.at(1.into()).add(2);
         metrics.connections_accepted.at(0.into()).add(3);
         metrics.connections_closed.at(Closed::Idle).add(4);
         metrics.add_sampler(|mut samples| async {
@@ -183,8 +177,6 @@ mod tests {
             "# HELP barnabas_requests_total Requests answered.",
             "# TYPE barnabas_requests_total counter",
             "barnabas_requests_total{api=\"Fetch\"} 1",
-            "barnabas_errors_total{error=\"UNKNOWN_SERVER_ERROR\"} 1",
-            "barnabas_errors_total{error=\"OFFSET_OUT_OF_RANGE\"} 2",
             "barnabas_connections_accepted_total{listener=\"PLAINTEXT\"} 3",
             "barnabas_connections_closed_total{reason=\"idle\"} 4",
             "barnabas_memory_bytes{owner=\"requests\"} 4096",

@@ -14,7 +14,7 @@ mod reference;
 mod sample;
 
 pub use instrument::{Counter, Family, Histogram};
-pub use label::{Api, Closed, ErrorCode, Listener, Names, Refused};
+pub use label::{Api, Closed, Listener, Names, Refused};
 pub use metrics::{Metric, MetricKind, Metrics, metrics_table};
 pub use readiness::Readiness;
 pub use reference::metrics_reference;
