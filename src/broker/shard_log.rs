@@ -15,13 +15,13 @@ use crate::runtime::{Clock, fs};
 
 /// How much of a coordinator's log is read at once while it is loaded.
 const READ_BYTES: usize = 1024 * 1024;
+/// Longer than any broker runs, and still a moment that a clock can name.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// The logs of internal topics, for coordinators: this broker's own replicas.
 pub(super) struct ReplicaShardLog {
     pub(super) replicas: Arc<ReplicaManager>,
     pub(super) clock: Clock,
-    /// `offsets.commit.timeout.ms`: how long the replicas may take.
-    pub(super) timeout: Duration,
 }
 
 impl ShardLog for ReplicaShardLog {
@@ -55,7 +55,6 @@ impl ShardLog for ReplicaShardLog {
         let flush = partition.start_flush(appended.info.flush, now);
         let must_flush = appended.info.flush == FlushWanted::Everything;
         let required_offset = appended.required_offset;
-        let deadline = Instant::now() + self.timeout;
         let committed = async move {
             if let Some(flush) = flush.filter(|_| must_flush)
                 && !matches!(flush.await, Ok(Ok(())))
@@ -63,7 +62,8 @@ impl ShardLog for ReplicaShardLog {
                 return Err(WriteError::Storage);
             }
             let watched = [WatchedOffset { partition, required_offset, leader_epoch }];
-            match ReplicaManager::committed(&watched, deadline).await.pop() {
+            // The coordinator looks after the time: what answers late may still count.
+            match ReplicaManager::committed(&watched, Instant::now() + FOREVER).await.pop() {
                 Some(Err(error)) => Err(write_error(&error)),
                 _ => Ok(()),
             }

@@ -322,11 +322,7 @@ fn groups(
     random: &Random,
 ) -> GroupService {
     let commit_timeout_ms = config.offsets_commit_timeout_ms();
-    let log = ReplicaShardLog {
-        replicas: Arc::clone(replicas),
-        clock: clock.clone(),
-        timeout: Duration::from_millis(u64::try_from(commit_timeout_ms).unwrap_or(0)),
-    };
+    let log = ReplicaShardLog { replicas: Arc::clone(replicas), clock: clock.clone() };
     GroupService::new(GroupServiceParts {
         options: GroupOptions {
             session_timeout_ms_min: config.group_min_session_timeout_ms(),
