@@ -1,3 +1,9 @@
+//! One partition's log, and all logs of the broker's folders, in Kafka's own files.
+//!
+//! [`Log`] appends, reads, truncates and recovers; positions are published so that readers take no lock.
+//! [`LogManager`] loads, creates and deletes logs and does the periodic work of each folder of `log.dirs`. The
+//! rules stand in pure files: producer state, leader epochs, checkpoints, the transaction index, retention.
+
 mod append;
 mod change;
 pub mod checkpoint;

@@ -1,3 +1,5 @@
+//! Logs on the in-memory file system: damage, crashes at every step, models.
+
 mod crashes;
 mod damage;
 mod faults;
