@@ -6,6 +6,8 @@
 //! Versions: 1 error message, validate only · 2 throttle time · 4 broker defaults for counts (KIP-464) ·
 //! 5 what was created (KIP-525), flexible · 6 quota errors (KIP-599) · 7 topic id.
 
+use std::collections::HashMap;
+
 use wire::create_topics_request::CreatableTopic;
 use wire::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
 use wire::{CreateTopicsRequest, CreateTopicsResponse, Str, Uuid};
@@ -47,7 +49,8 @@ pub async fn handle(
                 }
                 Ok(topic) => without_configs(name, &topic),
             };
-            outcomes.into_iter().map(answer).collect()
+            let answers: Vec<CreatableTopicResult> = outcomes.into_iter().map(answer).collect();
+            once_per_entry(answers, &names)
         }
     };
     CreateTopicsResponse { topics, ..CreateTopicsResponse::default() }
@@ -69,6 +72,19 @@ fn new_topic(topic: CreatableTopic) -> NewTopic {
         assignments: assignments.collect(),
         configs: configs.collect(),
     }
+}
+
+/// A name that the request holds twice is answered twice.
+fn once_per_entry(answers: Vec<CreatableTopicResult>, names: &[Str]) -> Vec<CreatableTopicResult> {
+    let mut entries: HashMap<&str, usize> = HashMap::new();
+    for name in names {
+        *entries.entry(name).or_default() += 1;
+    }
+    let repeated = answers.into_iter().flat_map(|answer| {
+        let count = entries.get(&*answer.name).copied().unwrap_or(1);
+        vec![answer; count]
+    });
+    repeated.collect()
 }
 
 fn not_controller(name: Str) -> CreatableTopicResult {

@@ -38,10 +38,18 @@ pub async fn handle(
     let Ok(deleted) = services.admin.delete_topics(wanted, permissions).await else {
         return all(&named, ErrorCode::NotController);
     };
-    let responses = deleted.into_iter().map(|topic| DeletableTopicResult {
+    // Who names a topic is not told its id.
+    let responses = named.iter().zip(deleted).map(|(asked, topic)| DeletableTopicResult {
         name: topic.name.map(Str::from),
-        topic_id: Uuid(topic.id.0),
-        error_code: code(context.version, topic.outcome.as_ref().err()).code(),
+        topic_id: asked.topic_id,
+        error_code: match topic.outcome.as_ref().err() {
+            // Neither name nor id: Kafka asks whether the client may see the topic without a name.
+            Some(DeleteTopicError::UnknownTopicId) if asked.topic_id == Uuid::default() => {
+                ErrorCode::TopicAuthorizationFailed
+            }
+            error => code(context.version, error),
+        }
+        .code(),
         error_message: None,
     });
     DeleteTopicsResponse { responses: responses.collect(), ..DeleteTopicsResponse::default() }

@@ -30,7 +30,7 @@ pub async fn handle(
         return DescribeClusterResponse {
             error_code: code.code(),
             error_message: Some(Str::from_static(message)),
-            endpoint_type: request.endpoint_type,
+            endpoint_type: BROKERS,
             ..DescribeClusterResponse::default()
         };
     }

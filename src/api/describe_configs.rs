@@ -15,7 +15,7 @@ use wire::{DescribeConfigsRequest, DescribeConfigsResponse, Str};
 
 use super::admin::{config_resource, message};
 use super::{ErrorCode, RequestContext, Services};
-use crate::config::{Entry, Source};
+use crate::config::Entry;
 use crate::coordination::znodes::ConfigEntity;
 use crate::model::TopicName;
 use crate::security::{Operation, Resource};
@@ -39,11 +39,7 @@ pub async fn handle(
         response.results = request.resources.iter().map(refuse).collect();
         return response;
     }
-    let shown = Shown {
-        version: context.version,
-        synonyms: request.include_synonyms,
-        documentation: request.include_documentation,
-    };
+    let shown = Shown { synonyms: request.include_synonyms, documentation: request.include_documentation };
     for resource in &request.resources {
         response.results.push(match entries(services, context, resource).await {
             Ok(entries) => DescribeConfigsResult {
@@ -139,7 +135,6 @@ fn wanted(resource: &DescribeConfigsResource, entries: Vec<Entry>) -> impl Itera
 
 /// What is shown of an entry.
 struct Shown {
-    version: i16,
     synonyms: bool,
     documentation: bool,
 }
@@ -157,7 +152,8 @@ impl Shown {
             name: entry.name.into(),
             value: entry.value.map(Str::from),
             read_only: entry.is_read_only,
-            is_default: self.version == 0 && entry.source == Source::Default,
+            // Version 0 has this in place of the source, but Kafka never sets it.
+            is_default: false,
             config_source: entry.source.code(),
             is_sensitive: entry.is_sensitive,
             synonyms: synonyms.collect(),
@@ -182,19 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_version_tells_defaults_by_a_flag() {
-        let flag =
-            |version, name| shown(Shown { version, synonyms: false, documentation: false }, name).is_default;
-        assert!(flag(0, "segment.bytes"));
-        assert!(!flag(0, "retention.ms"));
-        assert!(!flag(1, "segment.bytes"), "a version without the field must not have it set");
-    }
-
-    #[test]
     fn synonyms_and_documentation_come_on_request() {
-        let brief = shown(Shown { version: 4, synonyms: false, documentation: false }, "segment.bytes");
+        let brief = shown(Shown { synonyms: false, documentation: false }, "segment.bytes");
         assert_eq!((brief.synonyms.len(), brief.documentation), (0, None));
-        let full = shown(Shown { version: 4, synonyms: true, documentation: true }, "segment.bytes");
+        let full = shown(Shown { synonyms: true, documentation: true }, "segment.bytes");
         assert_eq!(&*full.synonyms[0].name, "log.segment.bytes");
         assert!(full.documentation.is_some());
     }

@@ -15,7 +15,7 @@ use wire::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, Str,
 use super::metadata::ids;
 use super::{ErrorCode, RequestContext, Services};
 use crate::metadata::{Image, Topic};
-use crate::model::{BrokerId, is_internal_topic};
+use crate::model::{BrokerId, TopicName, is_internal_topic};
 use crate::security::{Operation, Resource};
 
 pub async fn handle(
@@ -80,7 +80,7 @@ fn page(
             continue;
         }
         let Some(topic) = image.topic(&name) else {
-            response.topics.push(failed(&name, ErrorCode::UnknownTopicOrPartition));
+            response.topics.push(missing(services, context, &name));
             continue;
         };
         if left == 0 {
@@ -125,6 +125,24 @@ fn page(
     }
     response.topics.extend(forbidden);
     response
+}
+
+fn missing(
+    services: &Services,
+    context: &RequestContext,
+    name: &str,
+) -> DescribeTopicPartitionsResponseTopic {
+    let code = match TopicName::new(name) {
+        Ok(_) => ErrorCode::UnknownTopicOrPartition,
+        Err(_) => ErrorCode::InvalidTopicException,
+    };
+    DescribeTopicPartitionsResponseTopic {
+        // Told even so, as by Kafka.
+        topic_authorized_operations: services
+            .authorizer
+            .authorized_operations(context.principal(), Resource::Topic(name)),
+        ..failed(name, code)
+    }
 }
 
 fn failed(name: &str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic {

@@ -387,10 +387,15 @@ fn partition_data(
             data.error_code = code.code();
             data.high_watermark = -1;
             data.log_start_offset = -1;
-            if code == ErrorCode::OffsetOutOfRange {
-                data.log_start_offset =
-                    read.partition.map_or(-1, |partition| partition.log().log_start_offset().0);
-            }
+            // As in Kafka: empty when the checks before the log refuse, null when the partition does.
+            let is_refused_before = matches!(
+                code,
+                ErrorCode::UnknownTopicOrPartition
+                    | ErrorCode::UnknownTopicId
+                    | ErrorCode::TopicAuthorizationFailed
+                    | ErrorCode::UnsupportedCompressionType
+            );
+            data.aborted_transactions = is_refused_before.then(Vec::new);
             data.records = Some(Records::Bytes(bytes::Bytes::new()));
             let is_about_leader =
                 matches!(code, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch);

@@ -4,7 +4,7 @@
 //!
 //! Versions: 0 flexible.
 
-use wire::{ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse};
+use wire::{ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, Str};
 
 use super::{ErrorCode, RequestContext, Services};
 use crate::security::{Operation, Resource};
@@ -14,16 +14,18 @@ pub async fn handle(
     context: &RequestContext,
     _request: ListPartitionReassignmentsRequest,
 ) -> ListPartitionReassignmentsResponse {
-    let code = if !services.authorizer.allows(context.principal(), Operation::Describe, Resource::Cluster) {
-        ErrorCode::ClusterAuthorizationFailed
-    } else if !services.controller.is_active() {
-        ErrorCode::NotController
-    } else {
-        ErrorCode::None
-    };
+    let (code, message) =
+        if !services.authorizer.allows(context.principal(), Operation::Describe, Resource::Cluster) {
+            (ErrorCode::ClusterAuthorizationFailed, "Cluster authorization failed.")
+        } else if !services.controller.is_active() {
+            (ErrorCode::NotController, "This is not the correct controller for this cluster.")
+        } else {
+            // Empty, not null, as in Kafka.
+            (ErrorCode::None, "")
+        };
     ListPartitionReassignmentsResponse {
         error_code: code.code(),
-        error_message: None,
+        error_message: Some(Str::from_static(message)),
         ..ListPartitionReassignmentsResponse::default()
     }
 }

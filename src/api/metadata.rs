@@ -33,6 +33,12 @@ pub async fn handle(
     context: &RequestContext,
     request: MetadataRequest,
 ) -> MetadataResponse {
+    let asked = request.topics.as_deref().unwrap_or_default();
+    // Ids came with v10 but were not answered before v12; asking for one then is a mistake of the client.
+    if (10..12).contains(&context.version) && asked.iter().any(|topic| has_id(topic) || topic.name.is_none())
+    {
+        return refuse(asked);
+    }
     let image = services.metadata.image();
     let mut response = MetadataResponse {
         brokers: brokers(&image, context.listener()),
@@ -40,13 +46,6 @@ pub async fn handle(
         controller_id: controller_id(&image, context.listener()).0,
         ..MetadataResponse::default()
     };
-    let asked = request.topics.as_deref().unwrap_or_default();
-    // Ids came with v10 but were not answered before v12; asking for one then is a mistake of the client.
-    if (10..12).contains(&context.version) && asked.iter().any(|topic| has_id(topic) || topic.name.is_none())
-    {
-        response.topics = asked.iter().map(invalid).collect();
-        return response;
-    }
     response.topics = match wanted(context, &request) {
         Wanted::All => all_topics(services, context, &request, &image),
         Wanted::Ids(ids) => {
@@ -63,6 +62,11 @@ pub async fn handle(
 
 fn has_id(topic: &MetadataRequestTopic) -> bool {
     topic.topic_id != Uuid::default()
+}
+
+/// As Kafka's, without brokers, cluster id and controller.
+fn refuse(asked: &[MetadataRequestTopic]) -> MetadataResponse {
+    MetadataResponse { topics: asked.iter().map(invalid).collect(), ..MetadataResponse::default() }
 }
 
 fn invalid(topic: &MetadataRequestTopic) -> MetadataResponseTopic {

@@ -12,7 +12,7 @@ use wire::{OffsetCommitRequest, OffsetCommitResponse};
 
 use super::error_code::group_error;
 use super::{ErrorCode, RequestContext, Services};
-use crate::group::{CommitOffsets, GenerationId, GroupId, MemberId, OffsetToCommit};
+use crate::group::{CommitOffsets, GenerationId, GroupError, GroupId, MemberId, OffsetToCommit};
 use crate::metadata::{Image, Topic};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, Timestamp, TopicId, TopicPartition};
 use crate::security::{Operation, Resource};
@@ -127,6 +127,29 @@ async fn commit(
                 partition.error_code = result.map_or_else(group_error, |()| ErrorCode::None).code();
             }
         }
-        Err(error) => passed.for_each(|partition| partition.error_code = group_error(error).code()),
+        Err(error) => {
+            let code = code(context.version, error);
+            passed.for_each(|partition| partition.error_code = code.code());
+        }
+    }
+}
+
+/// Clients before version 10 are told that the generation is wrong when there is no such group.
+fn code(version: i16, error: GroupError) -> ErrorCode {
+    match group_error(error) {
+        ErrorCode::GroupIdNotFound if version < 10 => ErrorCode::IllegalGeneration,
+        code => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_without_a_group_is_wrong_until_version_10_names_the_group() {
+        assert_eq!(code(9, GroupError::GroupIdNotFound), ErrorCode::IllegalGeneration);
+        assert_eq!(code(10, GroupError::GroupIdNotFound), ErrorCode::GroupIdNotFound);
+        assert_eq!(code(10, GroupError::IllegalGeneration), ErrorCode::IllegalGeneration);
     }
 }

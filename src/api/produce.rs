@@ -25,8 +25,8 @@ use super::leader_hints::{LeaderEndpoint, LeaderHints};
 use super::{Answer, ErrorCode, RequestContext, Services};
 use crate::log::FlushWanted;
 use crate::metadata::Image;
-use crate::model::{PartitionIndex, TopicId, is_internal_topic};
-use crate::records::{self, AppendOrigin, BatchHeader, RecordSetFormat, ValidationRules};
+use crate::model::{Offset, PartitionIndex, TopicId, is_internal_topic};
+use crate::records::{self, AppendOrigin, BatchHeader, RecordSetFormat, RecordsError, ValidationRules};
 use crate::replica::{AppendOptions, Appended, Partition, ReplicaError, ReplicaManager, WatchedOffset};
 use crate::security::{Operation, Resource};
 
@@ -56,6 +56,8 @@ struct Refusal {
     code: ErrorCode,
     message: Option<String>,
     record_errors: Vec<records::RecordError>,
+    /// The partition's, if it was its log that refused.
+    log_start_offset: Offset,
 }
 
 pub async fn answer(services: &Services, context: &RequestContext, request: ProduceRequest) -> Answer {
@@ -167,8 +169,44 @@ fn append(
     };
     match append_to(services, context, topic, index, bytes, acks) {
         Ok((partition, appended)) => Outcome::Appended(partition, appended),
-        Err(error) => Outcome::Refused(Refusal::from_error(context, error)),
+        Err(error) => {
+            let start = if is_refused_by_log(context.version, &error) {
+                services.replicas.partition(topic, index).map(|partition| partition.log().log_start_offset())
+            } else {
+                Ok(Offset::NONE)
+            };
+            Outcome::Refused(Refusal {
+                log_start_offset: start.unwrap_or(Offset::NONE),
+                ..Refusal::from_error(context, error)
+            })
+        }
     }
+}
+
+/// Whether Kafka would find the error while it appends; the answer then tells where the log starts. It does not for
+/// what the request alone shows, nor for some errors of the append.
+fn is_refused_by_log(version: i16, error: &ReplicaError) -> bool {
+    if let ReplicaError::Records { source } = error {
+        match source {
+            RecordsError::Incomplete { .. }
+            | RecordsError::NoBatch
+            | RecordsError::MoreThanOneBatch
+            | RecordsError::WrongMagic { .. } => return false,
+            // Before version 7 the request is looked through for zstd.
+            RecordsError::UnknownCodec { .. } if version < 7 => return false,
+            _ => {}
+        }
+    }
+    !matches!(
+        produce_error(error),
+        ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::NotLeaderOrFollower
+            | ErrorCode::KafkaStorageError
+            | ErrorCode::CorruptMessage
+            | ErrorCode::MessageTooLarge
+            | ErrorCode::RecordListTooLarge
+            | ErrorCode::UnsupportedCompressionType
+    )
 }
 
 fn append_to(
@@ -284,6 +322,7 @@ fn partition_response(index: i32, outcome: Outcome) -> PartitionProduceResponse 
                 })
                 .collect(),
             error_message: refusal.message.map(Str::from),
+            log_start_offset: refusal.log_start_offset.0,
             ..PartitionProduceResponse::default()
         },
     }
@@ -300,7 +339,7 @@ fn node_endpoint(leader: LeaderEndpoint) -> NodeEndpoint {
 
 impl Refusal {
     fn of(code: ErrorCode) -> Refusal {
-        Refusal { code, message: None, record_errors: Vec::new() }
+        Refusal { code, message: None, record_errors: Vec::new(), log_start_offset: Offset::NONE }
     }
 
     fn from_error(context: &RequestContext, error: ReplicaError) -> Refusal {
@@ -312,6 +351,7 @@ impl Refusal {
                 code,
                 message: Some(source.to_string()),
                 record_errors: source.record_errors().to_vec(),
+                log_start_offset: Offset::NONE,
             },
             _ => Refusal::of(code),
         }

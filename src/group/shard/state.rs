@@ -137,7 +137,7 @@ impl GroupShard {
         if !self.groups.contains_key(&request.group_id) {
             // A generation belongs to a group that is gone; without one Kafka only stores the offsets.
             if request.generation_id.0 >= 0 {
-                return out.reply(token, GroupReply::Offsets(Err(GroupError::IllegalGeneration)));
+                return out.reply(token, GroupReply::Offsets(Err(GroupError::GroupIdNotFound)));
             }
             self.insert_group(&request.group_id, now);
         }
