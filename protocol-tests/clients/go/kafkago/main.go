@@ -159,9 +159,24 @@ func (m *member) follow(ctx context.Context, generation *kafka.Generation, progr
 }
 
 func (m *member) commit() {
-	answer := make(chan error)
-	m.commits <- answer
-	walk.Check(<-answer)
+	again(func() error {
+		answer := make(chan error)
+		m.commits <- answer
+		return <-answer
+	})
+}
+
+// again repeats what fails: the library's connections end with the broker's restart, and it does not repeat what they
+// take along.
+func again(call func() error) {
+	var failed error
+	for attempt := 0; attempt < 50; attempt++ {
+		if failed = call(); failed == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	walk.Check(failed)
 }
 
 func (m *member) close() {
@@ -181,8 +196,11 @@ func committed() {
 }
 
 func deleteTopic() {
-	answer, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{walk.Topic}})
-	walk.Check(err)
+	var answer *kafka.DeleteTopicsResponse
+	again(func() (err error) {
+		answer, err = client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{walk.Topic}})
+		return err
+	})
 	walk.Check(answer.Errors[walk.Topic])
 	for exists := true; exists; {
 		metadata, err := client.Metadata(ctx, &kafka.MetadataRequest{})
@@ -229,8 +247,11 @@ func main() {
 	b.commit()
 	b.close()
 	walk.Check(writer.Close())
-	deleted, err := client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{walk.Group}})
-	walk.Check(err)
+	var deleted *kafka.DeleteGroupsResponse
+	again(func() (err error) {
+		deleted, err = client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{walk.Group}})
+		return err
+	})
 	walk.Check(deleted.Errors[walk.Group])
 	deleteTopic()
 	walk.Emit("done")
