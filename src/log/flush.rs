@@ -58,7 +58,8 @@ impl Log {
             FlushWanted::Everything => self.log_end_offset(),
             FlushWanted::Nothing | FlushWanted::RolledSegments => self.active_segment_base_offset(),
         };
-        if self.is_epochs_file_stale.load(Ordering::Acquire) {
+        // What an empty log wrongly says of epochs is put right when it is loaded.
+        if self.is_dirty() && self.is_epochs_file_stale.load(Ordering::Acquire) {
             unless_full(self.write_epochs())?;
         }
         for segment in self.unflushed_segments(end) {
@@ -120,7 +121,7 @@ impl Log {
     pub(super) fn write_out_for_shutdown(&self) -> Result<bool, LogError> {
         let mut writer = self.writer.lock();
         self.ensure_open()?;
-        if self.is_epochs_file_stale.load(Ordering::Acquire) {
+        if self.is_dirty() && self.is_epochs_file_stale.load(Ordering::Acquire) {
             self.write_epochs()?;
         }
         self.write_snapshot(&mut writer, self.log_end_offset())?;

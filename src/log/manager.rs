@@ -167,6 +167,8 @@ impl LogManager {
         let directory = self.directory_for_new(preferred)?;
         let place = Place::new(directory.clone(), &topic_partition.to_string());
         let path = place.path();
+        // A crash may have come between the removal of an earlier log of this name and the checkpoints'.
+        directory.forget(std::slice::from_ref(topic_partition))?;
         let loaded = match directory.fs.create_dir(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 load(&place, &LoadOptions::of_found(&config, now))?

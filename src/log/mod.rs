@@ -1,8 +1,13 @@
-//! One partition's log, and all logs of the broker's folders, in Kafka's own files.
+//! Logs: the records of partitions in Kafka's files, exactly as Kafka 3.9 writes and reads them.
 //!
-//! [`Log`] appends, reads, truncates and recovers; positions are published so that readers take no lock.
-//! [`LogManager`] loads, creates and deletes logs and does the periodic work of each folder of `log.dirs`. The
-//! rules stand in pure files: producer state, leader epochs, checkpoints, the transaction index, retention.
+//! [`LogDirectories`] are the folders of `log.dirs`, locked; [`LogManager`] loads, creates and deletes the
+//! [`Log`]s in them and keeps their checkpoints. A [`Log`] is one partition's: append, read, truncate, flush.
+//!
+//! Below that: a `segment` is a file of batches with its two indexes; `marks` remember where the newest batches
+//! end; `load` opens a folder, and recovers what a crash left; `retention`, [`ProducerState`],
+//! [`LeaderEpochCache`], the transaction index and the [`checkpoint`] texts are pure values.
+//!
+//! What may wait for the disk says so. Nothing here spawns or sleeps; `now` is passed in.
 
 mod append;
 mod change;

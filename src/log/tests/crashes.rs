@@ -217,3 +217,57 @@ fn a_power_loss_that_tears_files_at_any_step_loses_nothing_that_was_flushed() {
         check_every_step(Stop::Torn(seed), History::run_with_restart);
     }
 }
+
+/// Deletes a partition and creates it anew, with other records.
+fn replace_partition(machine: &Machine, manager: &LogManager) -> Result<(), LogError> {
+    manager.delete(&[partition()], machine.now())?;
+    let log = machine.open(manager)?;
+    for _ in 0..6 {
+        log.append_values(&["new", "new"])?;
+    }
+    machine.clock.advance_ms(60_001);
+    manager.removal_tick(machine.now());
+    log.directory().ensure_online()
+}
+
+#[test]
+fn a_deleted_partition_never_mixes_with_the_next_of_its_name() {
+    for stop in [Stop::Kill, Stop::Crash, Stop::Torn(5)] {
+        for step in 0.. {
+            let machine = machine();
+            let (manager, log) = machine.start_log();
+            for _ in 0..9 {
+                log.append_values(&["old"]).unwrap();
+            }
+            log.delete_records_before(Offset(2)).unwrap();
+            log.flush(FlushWanted::Everything, machine.now()).unwrap();
+            manager.recovery_point_tick();
+            manager.log_start_offset_tick();
+            machine.fs.stop_at(machine.fs.steps() + step);
+            let outcome = replace_partition(&machine, &manager);
+            match stop {
+                Stop::Kill => machine.fs.kill(),
+                Stop::Crash => machine.fs.crash(),
+                Stop::Torn(seed) => machine.fs.crash_torn(&Random::from_seed(seed + step)),
+            }
+            let (_, log) = machine.start_log();
+            let context = format!("{stop:?} at step {step}, after {outcome:?}: {:?}", log.values());
+            let values: Vec<String> = log.values().into_iter().map(|(_, value)| value).collect();
+            let is_old = values.len() == 7 && values.iter().all(|value| value == "old");
+            let is_new = values.iter().all(|value| value == "new") && log.log_start_offset() == Offset(0);
+            assert!(is_new || (is_old && outcome.is_err()), "{context}");
+            assert!(stop != Stop::Kill || outcome.is_err() || values.len() == 12, "{context}");
+            for _ in 0..3 {
+                log.append_values(&["next"]).unwrap();
+            }
+            let before = (log.log_start_offset(), log.values());
+            machine.fs.kill();
+            let (_, log) = machine.start_log();
+            assert_eq!((log.log_start_offset(), log.values()), before, "{context}");
+            machine.check_files(&log);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+    }
+}
