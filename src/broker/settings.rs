@@ -30,6 +30,7 @@ fn log_config(config: &TopicConfig) -> LogConfig {
         retention_bytes: u64::try_from(config.retention_bytes).ok(),
         cleanup: Cleanup { deletes: config.cleanup_policy.delete, compacts: config.cleanup_policy.compact },
         max_compaction_lag_ms: config.max_compaction_lag_ms,
+        preallocate: config.preallocate,
         file_delete_delay_ms: config.file_delete_delay_ms,
     }
 }

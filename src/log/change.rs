@@ -32,12 +32,22 @@ impl Log {
         let created = Segment::create(base_offset, &self.place, now);
         let path = self.place.join(&FileKind::Records.name(base_offset));
         let segment = Arc::new(self.place.check(created, "creating", &path)?);
+        if self.config_now().preallocate {
+            segment.reserve(&self.place, self.config_now().segment_bytes)?;
+            active.release(&self.place)?;
+        }
         self.is_directory_changed.store(true, Ordering::Release);
         let mut segments = self.segments.load().to_vec();
         segments.push(segment);
         self.segments.store(Arc::new(segments));
         writer.roll_jitter_ms = self.draw_jitter();
         Ok(())
+    }
+
+    /// Takes the space of the active segment, if the topic wants that.
+    pub(super) fn reserve_space(&self) -> Result<(), LogError> {
+        let config = self.config();
+        if config.preallocate { self.active().reserve(&self.place, config.segment_bytes) } else { Ok(()) }
     }
 
     /// Deletes the segments that time, size and log start no longer keep; answers how many.

@@ -22,6 +22,8 @@ pub struct LogConfig {
     pub cleanup: Cleanup,
     /// Bounds `segment_ms` for compacted logs.
     pub max_compaction_lag_ms: i64,
+    /// Whether a segment takes its space on the disk when it begins.
+    pub preallocate: bool,
     /// How long files stay under their `.deleted` name.
     pub file_delete_delay_ms: i64,
 }
@@ -54,6 +56,7 @@ impl Default for LogConfig {
             retention_bytes: None,
             cleanup: Cleanup::DELETE,
             max_compaction_lag_ms: i64::MAX,
+            preallocate: false,
             file_delete_delay_ms: 60_000,
         }
     }

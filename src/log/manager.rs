@@ -181,6 +181,7 @@ impl LogManager {
         debug!(topic = %topic_partition.topic, partition = %topic_partition.partition, directory = %path.display(), "created a log");
         let log =
             Arc::new(Log::new(topic_partition.clone(), place, config, loaded, self.random.clone(), now));
+        log.reserve_space()?;
         self.logs.write().insert(topic_partition.clone(), log.clone());
         Ok(log)
     }

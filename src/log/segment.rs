@@ -137,6 +137,18 @@ impl Segment {
         self.check(place, file, "opening", FileKind::Records)
     }
 
+    /// Takes space for all the segment may grow to.
+    pub(super) fn reserve(&self, place: &Place, size_bytes: u32) -> Result<(), LogError> {
+        let reserved = self.file(place)?.reserve(u64::from(size_bytes));
+        self.check(place, reserved, "reserving space in", FileKind::Records)
+    }
+
+    /// Gives back what was reserved and not used: nothing is appended any more.
+    pub(super) fn release(&self, place: &Place) -> Result<(), LogError> {
+        let released = self.file(place)?.truncate(u64::from(self.size_bytes()));
+        self.check(place, released, "trimming", FileKind::Records)
+    }
+
     /// Writes bytes at the end of the file, where no reader sees them until they are [noted](Self::note).
     pub(super) fn write(&self, place: &Place, parts: &[IoSlice<'_>]) -> Result<(), LogError> {
         self.make_room(place)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{DirectoryEntry, File, FileLock, FileSystem, Metadata, OpenMode, Space};
@@ -134,6 +134,13 @@ impl File for DiskFile {
         self.0.set_len(size_bytes)
     }
 
+    fn reserve(&self, size_bytes: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, size_bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            outcome => Ok(outcome?),
+        }
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -164,6 +171,25 @@ fn retried<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 mod tests {
     use super::super::{Durability, write_all_at};
     use super::*;
+
+    #[test]
+    fn reserved_space_is_taken_without_a_change_of_size_and_given_back() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = DiskFileSystem.open(&path, OpenMode::Create).unwrap();
+        let occupied = || std::fs::metadata(&path).unwrap().blocks() * 512;
+        file.reserve(1 << 20).unwrap();
+        assert_eq!(file.size_bytes().unwrap(), 0);
+        if occupied() == 0 {
+            return; // The file system of this machine reserves nothing.
+        }
+        assert!(occupied() >= 1 << 20);
+        write_all_at(&*file, &[IoSlice::new(b"abc")], 0).unwrap();
+        file.truncate(3).unwrap();
+        assert!(occupied() < 1 << 20);
+        assert_eq!(file.size_bytes().unwrap(), 3);
+    }
 
     #[test]
     fn parts_are_written_in_order_and_read_back_from_the_cache() {

@@ -530,6 +530,11 @@ impl File for MemoryFile {
         Ok(())
     }
 
+    /// Changes nothing that anybody could see.
+    fn reserve(&self, _size_bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         let mut disk = self.disk()?;
         disk.step(Operation::Sync)?;

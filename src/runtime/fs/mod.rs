@@ -99,6 +99,10 @@ pub trait File: fmt::Debug + Send + Sync {
 
     fn truncate(&self, size_bytes: u64) -> io::Result<()>;
 
+    /// Takes space on the disk for the file to grow to `size_bytes`, without changing its size; what is not used
+    /// is given back by [`truncate`](File::truncate). Where a file system cannot, nothing happens.
+    fn reserve(&self, size_bytes: u64) -> io::Result<()>;
+
     /// Makes the contents durable, and the size if it changed.
     fn sync_data(&self) -> io::Result<()>;
 
