@@ -83,6 +83,8 @@ fn sample_network(connections: &ConnectionTable, memory: &RequestMemory, samples
 async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samples {
     let Some(services) = services.upgrade() else { return samples };
     samples.push(Sampled::FetchSessions, &[], services.fetch_sessions.len());
+    samples.push(Sampled::MemoryBytes, &["fetch_sessions"], services.fetch_sessions.memory_bytes());
+    samples.push(Sampled::MemoryBytes, &["metadata"], services.metadata.image().memory_bytes());
     sample_partitions(&services, &mut samples);
     sample_cluster(&services, &mut samples);
     for directory in services.replicas.logs().directories() {
@@ -94,6 +96,7 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
 
 fn sample_partitions(services: &Services, samples: &mut Samples) {
     let (mut leading, mut under_replicated, mut under_min_isr) = (0, 0, 0);
+    let (mut log_bytes, mut producer_bytes) = (0, 0);
     let partitions = services.replicas.partitions();
     for partition in &partitions {
         let role = partition.role();
@@ -105,10 +108,14 @@ fn sample_partitions(services: &Services, samples: &mut Samples) {
         let name = partition.topic_partition();
         let labels = [&*name.topic, &name.partition.to_string()];
         let log = partition.log();
+        log_bytes += log.memory_bytes();
+        producer_bytes += log.producer_memory_bytes();
         samples.push(Sampled::LogSizeBytes, &labels, log.size_bytes());
         samples.push(Sampled::LogStartOffset, &labels, log.log_start_offset());
         samples.push(Sampled::LogEndOffset, &labels, log.log_end_offset());
     }
+    samples.push(Sampled::MemoryBytes, &["logs"], log_bytes);
+    samples.push(Sampled::MemoryBytes, &["producers"], producer_bytes);
     samples.push(Sampled::Partitions, &[], partitions.len());
     samples.push(Sampled::LeaderPartitions, &[], leading);
     samples.push(Sampled::UnderReplicatedPartitions, &[], under_replicated);

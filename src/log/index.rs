@@ -104,6 +104,11 @@ impl<E: Entry> Index<E> {
         state.written + state.tail.len()
     }
 
+    /// Of the entries that wait; those in the file cost the page cache, not this process.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.state.lock().tail.capacity() * size_of::<E>()
+    }
+
     pub(super) fn last(&self) -> Option<E> {
         self.state.lock().last
     }

@@ -222,6 +222,12 @@ impl Log {
         self.segments.load().len()
     }
 
+    /// What the log holds in memory besides its producers: its segments and their waiting index entries.
+    pub fn memory_bytes(&self) -> usize {
+        let segments = self.segments.load();
+        size_of::<Log>() + segments.iter().map(|segment| segment.memory_bytes()).sum::<usize>()
+    }
+
     /// The base offset of the segment that appends go to.
     pub fn active_segment_base_offset(&self) -> Offset {
         self.active().base_offset

@@ -70,6 +70,11 @@ impl Log {
         writer.producers.producers().map(|(producer_id, entry)| (producer_id, *entry)).collect()
     }
 
+    /// What is held of producers that wrote to this log.
+    pub fn producer_memory_bytes(&self) -> usize {
+        self.writer.lock().producers.producer_count() * size_of::<(ProducerId, ProducerEntry)>()
+    }
+
     /// Computes the state anew after the log was cut at `offset`.
     pub(super) fn reload_producers(
         &self,

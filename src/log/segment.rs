@@ -83,6 +83,10 @@ pub(super) struct Range {
 const UNKNOWN: i64 = i64::MIN;
 
 impl Segment {
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Segment>() + self.offset_index.memory_bytes() + self.time_index.memory_bytes()
+    }
+
     /// Begins a segment: an empty file, in place of one that may be there.
     pub(super) fn create(base_offset: Offset, place: &Place, now: Timestamp) -> io::Result<Segment> {
         let segment =

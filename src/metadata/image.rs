@@ -113,6 +113,20 @@ impl Image {
         self.partition_count
     }
 
+    /// About what the image holds; parts shared with images before it count in full.
+    pub fn memory_bytes(&self) -> usize {
+        let partition = |partition: &Arc<Partition>| {
+            let ids = partition.isr.len() + partition.replicas.len() + partition.offline_replicas.len();
+            size_of::<Partition>() + ids * size_of::<BrokerId>()
+        };
+        let topic = |topic: &Arc<Topic>| {
+            // The name and the id are keys as well.
+            let names = size_of::<Topic>() + topic.name.len() + size_of::<(TopicId, TopicName, TopicName)>();
+            names + topic.partitions.iter().map(partition).sum::<usize>()
+        };
+        self.topics().map(topic).sum()
+    }
+
     pub fn topic(&self, name: &str) -> Option<&Arc<Topic>> {
         self.topics.get(name)
     }

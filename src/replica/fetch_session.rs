@@ -135,6 +135,13 @@ impl FetchSessions {
         self.len() == 0
     }
 
+    /// What all sessions together remember of partitions.
+    pub fn memory_bytes(&self) -> usize {
+        let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
+        let partitions: usize = sessions.iter().map(|session| session.lock().partitions.len()).sum();
+        sessions.len() * size_of::<Session>() + partitions * size_of::<(PartitionKey, Cached)>()
+    }
+
     /// Finds what a fetch with this session id and epoch means.
     #[allow(clippy::too_many_arguments)]
     pub fn begin(
