@@ -8,6 +8,7 @@ pub mod batch;
 mod broker;
 pub mod client;
 mod connection;
+pub mod load;
 mod log_scan;
 mod machine;
 mod process;
@@ -17,7 +18,9 @@ mod wait;
 
 pub use broker::Broker;
 pub use connection::{CallError, Connection, encode};
-pub use machine::{Port, announce, build_dir, command_exists, free_port, protocol_tests_dir};
+pub use machine::{
+    Port, announce, build_dir, command_exists, free_port, protocol_tests_dir, raise_open_files_limit,
+};
 pub use process::{Finished, Line, Process};
 pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};

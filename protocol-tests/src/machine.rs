@@ -32,6 +32,16 @@ pub(crate) fn barnabas_binary() -> Option<PathBuf> {
         .map(|(_, path)| path)
 }
 
+/// Raises this process's limit of open files, which its children inherit, as far as it may: what it is then.
+pub fn raise_open_files_limit() -> u64 {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where that is refused, the old limit holds.
+    let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 pub fn command_exists(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())

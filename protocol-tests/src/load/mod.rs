@@ -1,0 +1,27 @@
+//! A load generator that speaks the protocol itself, so that it costs little beside the broker that it measures:
+//! `src/bin/load.rs` on the command line, `tests/load.rs` as tests. It runs against any Kafka broker.
+//!
+//! Times are taken where a client sees them. Figures are named with their unit ([`Figure`]); GB = 10⁹ bytes.
+
+mod clients;
+mod connection;
+mod error;
+mod figure;
+mod idle;
+mod latency;
+mod limits;
+mod members;
+mod partitions;
+mod ready;
+mod requests;
+
+pub use clients::{Clients, produce_and_consume};
+pub use connection::LoadConnection;
+pub use error::LoadError;
+pub use figure::{Figure, cpu_seconds, resident_bytes};
+pub use idle::{IdleConnections, open_idle, prove_normal_client};
+pub use latency::{FixedRate, at_fixed_rate, latency_figures, one_at_a_time};
+pub use limits::{receive_check_write, send_file};
+pub use partitions::{ManyPartitions, await_end_offsets, create_many, write_to_each};
+pub use ready::{await_ready, start};
+pub use requests::{await_records, create_topic, delete_topics};

@@ -1,0 +1,89 @@
+//! Many clients, many connections, many partitions at once.
+
+use std::time::Instant;
+
+use protocol_tests::load::{self, Clients, LoadError, ManyPartitions};
+use protocol_tests::{Broker, announce, raise_open_files_limit};
+
+/// Descriptors that broker and test use beside the connections.
+const OTHER_FILES: u64 = 500;
+
+#[test]
+fn a_thousand_clients_produce_and_consume_at_once() {
+    enough_files_for(1_000);
+    let broker = Broker::start(&[]);
+    let clients = Clients { count: 1_000, in_groups: 200, rounds: 20, prefix: "thousand".to_owned() };
+    let started = Instant::now();
+    run(load::produce_and_consume(&broker.address(), &clients));
+    announce(&format!("load: {clients:?} took {:?}", started.elapsed()));
+}
+
+#[test]
+fn ten_thousand_idle_connections_are_kept_and_a_normal_client_works() {
+    let count = enough_files_for(10_000);
+    let broker = Broker::start(&[]);
+    let before = memory_of(&broker);
+    let each = run(async {
+        let mut idle = load::open_idle(&broker.address(), count).await?;
+        let each = memory_of(&broker).saturating_sub(before) / idle.len() as u64;
+        load::prove_normal_client(&broker.address(), "among-idle-ones").await?;
+        idle.ask_each().await?;
+        Ok(each)
+    });
+    announce(&format!("load: {count} idle connections take {each} bytes each"));
+    // The budget is 20 KiB in a release build; futures of a debug build are larger.
+    assert!(!broker.server().is_barnabas() || each < 40 * 1024, "{each} bytes for an idle connection");
+}
+
+#[test]
+fn ten_thousand_partitions_are_created_written_and_found_again() {
+    let many = ManyPartitions { prefix: "many".to_owned(), count: 10_000 };
+    enough_files_for(10_000);
+    let mut broker = Broker::start(&[]);
+    let address = broker.address();
+    let step = |what: &str, started: Instant| announce(&format!("load: {what} in {:?}", started.elapsed()));
+
+    let started = Instant::now();
+    run(async {
+        load::create_many(&address, &many).await?;
+        load::await_end_offsets(&address, &many, 0).await
+    });
+    step("10,000 partitions created", started);
+    let started = Instant::now();
+    run(async {
+        load::write_to_each(&address, &many).await?;
+        load::await_end_offsets(&address, &many, 1).await
+    });
+    step("each written", started);
+
+    let started = Instant::now();
+    broker.kill();
+    broker.start_again();
+    run(load::await_end_offsets(&address, &many, 1));
+    step("all found again after kill -9", started);
+    let started = Instant::now();
+    broker.restart();
+    run(load::await_end_offsets(&address, &many, 1));
+    step("all found again after a clean stop", started);
+}
+
+#[track_caller]
+fn run<T>(load: impl Future<Output = Result<T, LoadError>>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = runtime.expect("start a runtime").block_on(load);
+    done.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[track_caller]
+fn memory_of(broker: &Broker) -> u64 {
+    load::resident_bytes(broker.pid()).expect("the broker runs")
+}
+
+/// How many of `wanted` connections or logs this machine's limit of open files allows; says so when it is fewer.
+fn enough_files_for(wanted: usize) -> usize {
+    let allowed = usize::try_from(raise_open_files_limit().saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+    if allowed < wanted {
+        announce(&format!("load: {allowed} in place of {wanted}: the limit of open files is lower"));
+    }
+    wanted.min(allowed)
+}
