@@ -3,6 +3,7 @@
 use std::io;
 use std::thread::available_parallelism;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -25,6 +26,15 @@ impl Runtimes {
             aside: builder(1, "aside").build()?,
         })
     }
+}
+
+/// Allows this process as many open files as the system lets it ask for, as the JVM does for Kafka: a shell's usual soft
+/// limit of 1,024 is fewer than the logs and connections of a small broker.
+pub fn raise_open_files_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where that is refused, the old limit holds.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn builder(threads: usize, name: &str) -> Builder {

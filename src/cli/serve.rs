@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use snafu::{ResultExt, Snafu};
 use tracing::{info, warn};
 
-use super::process::{Runtimes, stop_signal};
+use super::process::{Runtimes, raise_open_files_limit, stop_signal};
 use super::window::Window;
 use crate::broker::{Broker, StartError};
 use crate::config::{BrokerConfig, ConfigError, Properties, Warning, parse_override, parse_properties};
@@ -91,6 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<(), ServeError> {
     for warning in &options.warnings {
         warn!(%warning, "a setting has no effect");
     }
+    raise_open_files_limit();
     let runtimes = Runtimes::start(options.config.worker_threads()).context(StartThreadsSnafu)?;
     let window = runtimes.aside.block_on(Window::open(&options))?;
     runtimes.workers.block_on(serve(options.config, &window))

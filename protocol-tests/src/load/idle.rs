@@ -55,11 +55,8 @@ pub async fn open_idle(address: &str, count: usize) -> Result<IdleConnections, L
 }
 
 async fn ask(connection: &mut LoadConnection) -> Result<(), LoadError> {
-    let request = ApiVersionsRequest {
-        client_software_name: "load".into(),
-        client_software_version: "1".into(),
-        ..Default::default()
-    };
+    let request =
+        ApiVersionsRequest { client_software_name: "load".into(), client_software_version: "1".into() };
     check("ask for ApiVersions", connection.call(3, &request).await?.error_code)
 }
 

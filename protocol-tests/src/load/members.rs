@@ -158,7 +158,6 @@ impl Member {
         let assignments = (0..).zip(&joined.members).map(|(partition, member)| SyncGroupRequestAssignment {
             member_id: member.member_id.clone(),
             assignment: Assignment { partition, members }.encode(),
-            ..Default::default()
         });
         let request = SyncGroupRequest {
             group_id: self.name.as_str().into(),
@@ -218,11 +217,8 @@ impl Member {
 
     /// -1 = none.
     async fn committed(&mut self, partition: i32) -> Result<i64, LoadError> {
-        let topic = OffsetFetchRequestTopic {
-            name: self.name.as_str().into(),
-            partition_indexes: vec![partition],
-            ..Default::default()
-        };
+        let topic =
+            OffsetFetchRequestTopic { name: self.name.as_str().into(), partition_indexes: vec![partition] };
         let request = OffsetFetchRequest {
             group_id: self.name.as_str().into(),
             topics: Some(vec![topic]),
