@@ -10,6 +10,7 @@ pub mod controller;
 pub mod coordination;
 pub mod coordinator;
 pub mod group;
+pub mod interbroker;
 pub mod log;
 pub mod metadata;
 pub mod model;

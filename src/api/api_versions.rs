@@ -7,6 +7,8 @@
 //! Versions: 1 throttle time · 3 flexible, client software (KIP-511), features (KIP-584) · 4 features whose
 //! minimum is 0 (KAFKA-17011).
 
+use std::sync::atomic::Ordering;
+
 use wire::api_versions_response::ApiVersion;
 use wire::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 
@@ -29,7 +31,7 @@ pub async fn handle(
     }
     ApiVersionsResponse {
         api_keys: APIS.iter().filter_map(row).collect(),
-        finalized_features_epoch: services.finalized_features_epoch,
+        finalized_features_epoch: services.finalized_features_epoch.load(Ordering::Relaxed),
         ..ApiVersionsResponse::default()
     }
 }

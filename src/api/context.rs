@@ -1,12 +1,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 use wire::{ApiKey, Str};
 
 use crate::config::BrokerConfig;
-use crate::controller::ControllerHandle;
 use crate::controller::admin::{Admin, ProducerIds};
+use crate::controller::{ControlChannel, ControllerHandle};
 use crate::group::GroupService;
 use crate::metadata::Cache;
 use crate::model::BrokerId;
@@ -30,14 +32,47 @@ pub struct Services {
     pub fetch_sessions: FetchSessions,
     pub groups: Arc<GroupService>,
     pub controller: ControllerHandle,
+    /// What controllers ask of this broker goes here.
+    pub control: Arc<dyn ControlChannel>,
     pub admin: Arc<Admin>,
     pub producer_ids: ProducerIds,
-    /// The version of `/feature`.
-    pub finalized_features_epoch: i64,
+    /// The version of `/feature`; `-1` = unknown.
+    pub finalized_features_epoch: AtomicI64,
+    pub gate: Gate,
     pub authorizer: Authorizer,
     pub quotas: Quotas,
     pub metrics: Arc<Metrics>,
     pub shutdown: Shutdown,
+}
+
+/// Holds clients back until the broker has heard of the cluster: one that connects earlier would find its topics
+/// missing, and create them. The controller is let through.
+#[derive(Debug, Default)]
+pub struct Gate {
+    is_open: AtomicBool,
+    opened: Notify,
+}
+
+impl Gate {
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    pub fn open(&self) {
+        self.is_open.store(true, Ordering::Release);
+        self.opened.notify_waiters();
+    }
+
+    /// Resolves when it is open.
+    pub async fn opened(&self) {
+        loop {
+            let opened = self.opened.notified();
+            if self.is_open() {
+                return;
+            }
+            opened.await;
+        }
+    }
 }
 
 /// What is known of a connection.

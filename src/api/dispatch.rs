@@ -63,6 +63,15 @@ pub fn dispatch(
     let throttle = services.quotas.admit(context.principal(), &context.client_id, size_bytes);
     let answer =
         api.begin(Arc::clone(services), context, reader).context(BodySnafu { api: api.key, version })?;
+    let answer = if api.is_served_early || services.gate.is_open() {
+        answer
+    } else {
+        let services = Arc::clone(services);
+        Box::pin(async move {
+            services.gate.opened().await;
+            answer.await
+        })
+    };
     Ok(Dispatched { answer, is_pipelined: api.is_pipelined, throttle, api: api.key })
 }
 

@@ -9,6 +9,7 @@ use crate::controller::admin::{
 use crate::controller::placement::PlacementError;
 use crate::group::GroupError;
 use crate::log::{LogError, ProducerError};
+use crate::metadata::control::{ControlOutcome, ControlRefusal};
 use crate::records::{RecordsError, Refusal};
 use crate::replica::ReplicaError;
 
@@ -527,6 +528,33 @@ fn broker_config_error(error: &ConfigError) -> ErrorCode {
         | ConfigError::Override { .. }
         | ConfigError::OverrideWithoutValue { .. }
         | ConfigError::UnicodeEscape { .. } => ErrorCode::InvalidRequest,
+    }
+}
+
+/// Answers to a controller's request as a whole.
+pub(super) fn control_refusal(refusal: ControlRefusal) -> ErrorCode {
+    match refusal {
+        ControlRefusal::StaleControllerEpoch => ErrorCode::StaleControllerEpoch,
+        ControlRefusal::StaleBrokerEpoch => ErrorCode::StaleBrokerEpoch,
+    }
+}
+
+/// Answers to LeaderAndIsr about one partition.
+pub(super) fn control_outcome(outcome: ControlOutcome) -> ErrorCode {
+    match outcome {
+        ControlOutcome::Done => ErrorCode::None,
+        ControlOutcome::StaleLeaderEpoch => ErrorCode::StaleControllerEpoch,
+        ControlOutcome::InconsistentTopicId => ErrorCode::InconsistentTopicId,
+        ControlOutcome::StorageError => ErrorCode::KafkaStorageError,
+        ControlOutcome::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+    }
+}
+
+/// Answers to StopReplica about one partition.
+pub(super) fn stop_outcome(outcome: ControlOutcome) -> ErrorCode {
+    match outcome {
+        ControlOutcome::StaleLeaderEpoch => ErrorCode::FencedLeaderEpoch,
+        outcome => control_outcome(outcome),
     }
 }
 

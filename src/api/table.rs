@@ -23,6 +23,8 @@ pub struct Api {
     pub accepted: RangeInclusive<i16>,
     /// What ApiVersions says; `None` = not mentioned.
     pub advertised: Option<RangeInclusive<i16>>,
+    /// Whether it is answered before the broker knows the cluster: that is where it learns it from.
+    pub is_served_early: bool,
     /// Whether requests of one connection may wait for replication side by side.
     pub is_pipelined: bool,
     begin: Begin,
@@ -77,6 +79,10 @@ macro_rules! api {
             key: ApiKey::$key,
             accepted: $accepted,
             advertised: $advertised,
+            is_served_early: matches!(
+                ApiKey::$key,
+                ApiKey::LeaderAndIsr | ApiKey::StopReplica | ApiKey::UpdateMetadata
+            ),
             is_pipelined: matches!(ApiKey::$key, ApiKey::Produce),
             begin: $begin,
         }
@@ -90,6 +96,9 @@ pub static APIS: &[Api] = &[
     api!(Fetch, 4..=18, Some(4..=18), special!(fetch, wire::FetchRequest)),
     api!(ListOffsets, 1..=11, Some(1..=11), plain!(list_offsets, wire::ListOffsetsRequest)),
     api!(Metadata, 0..=13, Some(0..=13), plain!(metadata, wire::MetadataRequest)),
+    api!(LeaderAndIsr, 0..=7, Some(0..=7), plain!(leader_and_isr, wire::LeaderAndIsrRequest)),
+    api!(StopReplica, 0..=4, Some(0..=4), plain!(stop_replica, wire::StopReplicaRequest)),
+    api!(UpdateMetadata, 0..=8, Some(0..=8), plain!(update_metadata, wire::UpdateMetadataRequest)),
     api!(OffsetCommit, 1..=10, Some(1..=10), plain!(offset_commit, wire::OffsetCommitRequest)),
     api!(OffsetFetch, 1..=10, Some(1..=10), plain!(offset_fetch, wire::OffsetFetchRequest)),
     api!(FindCoordinator, 0..=6, Some(0..=6), plain!(find_coordinator, wire::FindCoordinatorRequest)),

@@ -2,6 +2,9 @@
 //!
 //! [`Broker::start`] is the only place that knows which store, which file system and which clock the parts use.
 
+mod cluster_channel;
+#[cfg(test)]
+mod cluster_tests;
 mod config_changes;
 mod control_channel;
 mod error;
@@ -41,7 +44,8 @@ pub struct Broker {
     logs: Arc<LogManager>,
     /// Declared before the store it is a session of.
     session: Arc<dyn Store>,
-    store: EmbeddedStore,
+    /// `None` where another process keeps it.
+    store: Option<EmbeddedStore>,
     /// Stops clients, then everything behind them.
     clients: ShutdownTrigger,
     parts: ShutdownTrigger,
@@ -115,10 +119,11 @@ impl Broker {
         if let Err(error) = self.session.close().await {
             warn!(%error, "the store's session was not closed");
         }
-        let store = self.store;
-        let stopped = tokio::task::spawn_blocking(move || store.stop());
-        if let Err(error) = stopped.await {
-            warn!(%error, "the store was not closed well");
+        if let Some(store) = self.store {
+            let stopped = tokio::task::spawn_blocking(move || store.stop());
+            if let Err(error) = stopped.await {
+                warn!(%error, "the store was not closed well");
+            }
         }
         info!("stopped");
     }

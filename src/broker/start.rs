@@ -1,20 +1,21 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use snafu::{ResultExt, ensure};
 use tracing::{info, warn};
 
+use super::cluster_channel::ClusterChannel;
 use super::config_changes::{ConfigApplier, DynamicSettings};
 use super::control_channel::{LocalChannel, topic_config};
 use super::error::*;
 use super::settings::{connection_limits, listener_options, topic_settings};
 use super::shard_log::ReplicaShardLog;
 use super::{Broker, ticks};
-use crate::api::Services;
+use crate::api::{Gate, Services};
 use crate::config::BrokerConfig;
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
 use crate::controller::registration::{self, Registration};
@@ -41,7 +42,7 @@ use crate::security::Authorizer;
 /// A controller that does not get to say what this broker leads is a fault, not a reason to wait for ever.
 const READY_MAX: Duration = Duration::from_secs(300);
 /// Files of logs kept open at once, below the usual limits of a process.
-const OPEN_FILES_MAX: usize = 8_000;
+pub(super) const OPEN_FILES_MAX: usize = 8_000;
 /// How long a start waits for the end of an earlier session of the same broker. The embedded store ends it at once; writing
 /// the registration takes a moment all the same.
 const REGISTRATION_PATIENCE: Duration = Duration::from_secs(10);
@@ -58,6 +59,27 @@ pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result
         .context(LogDirectoriesSnafu)?;
     let store = open_store(file_system, &paths, &clock)?;
     let session: Arc<dyn Store> = Arc::new(store.session().context(StoreSnafu)?);
+    let machine = Machine { listeners, directories, clock, random };
+    start_on(config, metrics, machine, session, Some(store)).await
+}
+
+/// What of its machine a broker holds before it says a word to the cluster.
+pub(super) struct Machine {
+    pub(super) listeners: Vec<Listener>,
+    pub(super) directories: LogDirectories,
+    pub(super) clock: Clock,
+    pub(super) random: Random,
+}
+
+/// Starts a broker in the cluster that `session` belongs to; `store` is what is stopped after it.
+pub(super) async fn start_on(
+    config: BrokerConfig,
+    metrics: Arc<Metrics>,
+    machine: Machine,
+    session: Arc<dyn Store>,
+    store: Option<EmbeddedStore>,
+) -> Result<Broker, StartError> {
+    let Machine { listeners, directories, clock, random } = machine;
     let identity = identify(&*session, &config, &directories, &random).await?;
     let (stored, changes) =
         ConfigChanges::subscribe(Arc::clone(&session), clock.clone()).await.context(StoreSnafu)?;
@@ -88,25 +110,22 @@ pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result
     replicas.registered(epoch);
 
     let (parts, parts_shutdown) = ShutdownTrigger::new();
-    let channel = LocalChannel {
-        me: identity.broker_id,
+    let me = identity.broker_id;
+    let local = Arc::new(LocalChannel {
+        me,
         config: Arc::clone(&config),
         store: Arc::clone(&session),
         metadata: Arc::clone(&metadata),
         replicas: Arc::clone(&replicas),
         groups: Arc::clone(&groups),
         clock: clock.clone(),
-    };
-    let (controller, controller_handle) = controller(&config.load(), identity.broker_id, &clock, &random);
+    });
+    let channel = ClusterChannel::new(&config.load(), me, Arc::clone(&local));
+    let (controller, controller_handle) = controller(&config.load(), me, &clock, &random);
     let controller = task::spawn_owner(
         "controller",
         control(controller, Arc::clone(&session), channel, parts_shutdown.clone()),
     );
-    let me = identity.broker_id;
-    wait_until_led(&*session, &metadata, me).await?;
-
-    let feature = session.exists(znodes::FEATURE).await.context(StoreSnafu)?;
-    let finalized_features_epoch = feature.map_or(-1, |stat| i64::from(stat.version));
 
     let admin = Arc::new(Admin::new(
         me,
@@ -136,7 +155,7 @@ pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result
         clock: clock.clone(),
         random,
         config: Arc::clone(&config),
-        metadata,
+        metadata: Arc::clone(&metadata),
         replicas,
         fetch_sessions: FetchSessions::new(FetchSessionOptions {
             slots_max: usize::try_from(config.load().max_incremental_fetch_session_cache_slots())
@@ -145,9 +164,11 @@ pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result
         }),
         groups,
         controller: controller_handle,
+        control: local,
         producer_ids: ProducerIds::new(Arc::clone(&admin), me),
         admin,
-        finalized_features_epoch,
+        finalized_features_epoch: AtomicI64::new(-1),
+        gate: Gate::default(),
         authorizer: Authorizer::AllowAll,
         quotas: Quotas::Unlimited,
         metrics,
@@ -164,6 +185,12 @@ pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result
         );
         task::spawn("listener", serve);
     }
+    // Listeners are open by now: the controller may be another broker.
+    wait_until_led(&*session, &metadata, me).await?;
+    let feature = session.exists(znodes::FEATURE).await.context(StoreSnafu)?;
+    let epoch = feature.map_or(-1, |stat| i64::from(stat.version));
+    services.finalized_features_epoch.store(epoch, Ordering::Relaxed);
+    services.gate.open();
     let ticks = task::spawn_owner(
         "ticks",
         ticks::run(Arc::clone(&logs), Arc::clone(&config), clock.clone(), parts_shutdown),
@@ -201,7 +228,7 @@ async fn wait_until_led(store: &dyn Store, metadata: &Cache, me: BrokerId) -> Re
     }
 }
 
-fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
+pub(super) fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
     let options = listener_options(config).into_iter();
     let bound: Result<Vec<Listener>, _> = options.map(Listener::bind).collect();
     Ok(bound?)
@@ -365,7 +392,7 @@ fn controller(
 async fn control(
     mut controller: Controller,
     store: Arc<dyn Store>,
-    channel: LocalChannel,
+    channel: ClusterChannel,
     shutdown: Shutdown,
 ) {
     match controller.run(store, Arc::new(channel), shutdown.requested()).await {

@@ -29,6 +29,8 @@ pub struct PartitionAssignmentState {
     pub removing_replicas: Vec<BrokerId>,
     /// The replica never held this partition before: create its log.
     pub is_new: bool,
+    /// The leader was elected uncleanly and has not reported that it has recovered.
+    pub is_recovering: bool,
     /// Only UpdateMetadata fills this.
     pub offline_replicas: Vec<BrokerId>,
 }

@@ -37,6 +37,7 @@ fn partition(topic: &str, index: i32, leader: i32) -> PartitionAssignmentState {
         adding_replicas: vec![],
         removing_replicas: vec![],
         is_new: false,
+        is_recovering: false,
         offline_replicas: vec![],
     }
 }

@@ -180,6 +180,7 @@ impl Cluster {
             adding_replicas: partition.assignment.adding.clone(),
             removing_replicas: partition.assignment.removing.clone(),
             is_new: false,
+            is_recovering: leadership.is_recovering,
             offline_replicas: Vec::new(),
         })
     }

@@ -1,0 +1,93 @@
+use std::io;
+
+use snafu::Snafu;
+use wire::{DecodeError, EncodeError};
+
+/// Why a peer's answer could not be had. Whether the peer acted on the request is unknown, but for the first three.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(super)))]
+pub enum PeerError {
+    /// Nobody knows where the broker listens.
+    #[snafu(display("the broker's address is not known"))]
+    NoAddress,
+    #[snafu(display("connections between brokers by {protocol} are not built yet"))]
+    UnsupportedProtocol { protocol: String },
+    #[snafu(display("cannot connect to {host}:{port}: {source}"))]
+    Connect { host: String, port: u16, source: io::Error },
+    #[snafu(display("the connection was lost"))]
+    Disconnected,
+    #[snafu(display("no answer in time"))]
+    TimedOut,
+    #[snafu(display("cannot encode the request: {source}"))]
+    Encode { source: EncodeError },
+    #[snafu(display("cannot read the answer: {source}"))]
+    Decode { source: DecodeError },
+    /// The peer answered the request as a whole with an error.
+    #[snafu(display("the broker answered {error:?}"))]
+    Refused { error: RemoteError },
+}
+
+/// What another broker answers instead of what it was asked for: the codes that somebody acts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteError {
+    OffsetOutOfRange,
+    CorruptMessage,
+    UnknownTopicOrPartition,
+    NotLeaderOrFollower,
+    StaleControllerEpoch,
+    NotController,
+    InvalidRequest,
+    KafkaStorageError,
+    FetchSessionIdNotFound,
+    InvalidFetchSessionEpoch,
+    FencedLeaderEpoch,
+    UnknownLeaderEpoch,
+    StaleBrokerEpoch,
+    InvalidUpdateVersion,
+    UnknownTopicId,
+    InconsistentTopicId,
+    FetchSessionTopicIdError,
+    OperationNotAttempted,
+    IneligibleReplica,
+    NewLeaderElected,
+    /// Any other code.
+    Other(i16),
+}
+
+impl RemoteError {
+    /// `None` = no error.
+    pub(super) fn of_code(code: i16) -> Option<RemoteError> {
+        Some(match code {
+            0 => return None,
+            1 => RemoteError::OffsetOutOfRange,
+            2 => RemoteError::CorruptMessage,
+            3 => RemoteError::UnknownTopicOrPartition,
+            6 => RemoteError::NotLeaderOrFollower,
+            11 => RemoteError::StaleControllerEpoch,
+            41 => RemoteError::NotController,
+            42 => RemoteError::InvalidRequest,
+            55 => RemoteError::OperationNotAttempted,
+            56 => RemoteError::KafkaStorageError,
+            70 => RemoteError::FetchSessionIdNotFound,
+            71 => RemoteError::InvalidFetchSessionEpoch,
+            74 => RemoteError::FencedLeaderEpoch,
+            75 => RemoteError::UnknownLeaderEpoch,
+            77 => RemoteError::StaleBrokerEpoch,
+            95 => RemoteError::InvalidUpdateVersion,
+            100 => RemoteError::UnknownTopicId,
+            103 => RemoteError::InconsistentTopicId,
+            106 => RemoteError::FetchSessionTopicIdError,
+            107 => RemoteError::IneligibleReplica,
+            108 => RemoteError::NewLeaderElected,
+            other => RemoteError::Other(other),
+        })
+    }
+
+    /// The error of a request as a whole.
+    pub(super) fn check(code: i16) -> Result<(), PeerError> {
+        match RemoteError::of_code(code) {
+            None => Ok(()),
+            Some(error) => Err(PeerError::Refused { error }),
+        }
+    }
+}

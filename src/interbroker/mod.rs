@@ -1,0 +1,24 @@
+//! What this broker asks other brokers.
+//!
+//! A [`Peer`] is one connection to one broker for one purpose: opened when it is needed, opened again after a
+//! pause when it was lost. Its methods speak `model`: requests and answers become wire types here, in the versions
+//! that `inter.broker.protocol.version` gives ([`RequestVersions`]). As Kafka does, nobody asks the other side for
+//! its versions.
+
+mod alter_partition;
+mod connection;
+mod control;
+mod error;
+mod fetch;
+mod offsets;
+mod peer;
+mod shutdown;
+mod versions;
+
+pub use alter_partition::{AlterPartitionItem, AlteredPartition};
+pub use connection::ConnectionOptions;
+pub use error::{PeerError, RemoteError};
+pub use fetch::{FetchedPartition, FollowerFetch, FollowerFetchPartition, FollowerFetched};
+pub use peer::Peer;
+pub use shutdown::AllocatedProducerIds;
+pub use versions::RequestVersions;
