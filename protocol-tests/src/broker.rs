@@ -9,6 +9,7 @@ use crate::log_scan::unexpected_lines;
 use crate::machine::{Port, barnabas_binary, free_port, protocol_tests_dir};
 use crate::process::{Line, Process};
 use crate::server::Server;
+use crate::zookeeper::ZooKeeper;
 
 /// A start or stop that takes longer is a failure; it is no measure of speed.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -31,11 +32,6 @@ enum Running {
     Kafka,
 }
 
-struct ZooKeeper {
-    port: Port,
-    dir: TempDir,
-}
-
 impl Broker {
     /// Starts the server that the environment names, with these settings on top of its defaults.
     #[track_caller]
@@ -43,13 +39,24 @@ impl Broker {
         Broker::start_as(Server::from_environment(), settings)
     }
 
+    /// Prepares a Barnabas and does not start it.
+    pub fn prepare(settings: &[(&str, &str)]) -> Broker {
+        Broker::new(Server::Barnabas, settings)
+    }
+
     #[track_caller]
     pub fn start_as(server: Server, settings: &[(&str, &str)]) -> Broker {
+        let mut broker = Broker::new(server, settings);
+        broker.start_again();
+        broker
+    }
+
+    fn new(server: Server, settings: &[(&str, &str)]) -> Broker {
         let zookeeper = match &server {
-            Server::KafkaWithZooKeeper(_) => Some(ZooKeeper::start()),
+            Server::KafkaWithZooKeeper(_) => Some(ZooKeeper::start(&[])),
             Server::Barnabas | Server::KafkaWithoutZooKeeper(_) => None,
         };
-        let mut broker = Broker {
+        Broker {
             server,
             port: free_port(),
             dir: tempfile::tempdir().expect("create a data folder"),
@@ -57,9 +64,7 @@ impl Broker {
             allowed_log_lines: Vec::new(),
             running: None,
             zookeeper,
-        };
-        broker.start_again();
-        broker
+        }
     }
 
     pub fn server(&self) -> &Server {
@@ -83,6 +88,11 @@ impl Broker {
     /// Its own folder, for files that a test wants to go with it.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The ZooKeeper that was started for a Kafka; Barnabas has one only where its settings say so.
+    pub fn zookeeper(&self) -> Option<&ZooKeeper> {
+        self.zookeeper.as_ref()
     }
 
     /// Panics when it does not run.
@@ -145,6 +155,23 @@ impl Broker {
         }
     }
 
+    /// Sends a signal that does not end it.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.expect("a process id"), signal).expect("send a signal");
+    }
+
+    /// Tries to start and gives what it wrote to stderr when it ended instead, with another status than 0.
+    #[track_caller]
+    pub fn start_refused(&mut self) -> String {
+        assert!(self.running.is_none(), "the broker runs already");
+        let process = self.spawn_barnabas();
+        let finished = process.finish(LIMIT);
+        assert!(!finished.status.success() && !finished.stdout.contains("barnabas ready"), "{finished:?}");
+        finished.stderr
+    }
+
     /// SIGKILL.
     #[track_caller]
     pub fn kill(&mut self) {
@@ -167,14 +194,18 @@ impl Broker {
         std::fs::read_to_string(self.dir.path().join("stderr.log")).unwrap_or_default()
     }
 
-    fn start_barnabas(&self) -> Process {
+    fn spawn_barnabas(&self) -> Process {
         std::fs::create_dir_all(self.data_dir()).expect("create the data folder");
         let properties = self.dir.path().join("server.properties");
         std::fs::write(&properties, self.properties()).expect("write server.properties");
         let mut command =
             Command::new(barnabas_binary().expect("build it: cargo build --release -p barnabas"));
         command.arg("serve").arg(&properties).current_dir(self.dir.path()).env("NO_COLOR", "1");
-        let mut process = Process::start("barnabas", command, Some(&self.dir.path().join("stderr.log")));
+        Process::start("barnabas", command, Some(&self.dir.path().join("stderr.log")))
+    }
+
+    fn start_barnabas(&self) -> Process {
+        let mut process = self.spawn_barnabas();
         loop {
             match process.next_line(LIMIT) {
                 Line::Text(line) if line.starts_with("barnabas ready") => return process,
@@ -211,7 +242,7 @@ impl Broker {
         let mut arguments =
             vec!["start".to_owned(), version.to_owned(), "--port".into(), port, "--dir".into(), dir];
         if let Some(zookeeper) = &self.zookeeper {
-            arguments.extend(["--zk".to_owned(), format!("127.0.0.1:{}", zookeeper.port.number)]);
+            arguments.extend(["--zk".to_owned(), zookeeper.address()]);
         }
         for (key, value) in &self.settings {
             arguments.extend(["--override".to_owned(), format!("{key}={value}")]);
@@ -252,27 +283,8 @@ impl Drop for Broker {
     }
 }
 
-impl ZooKeeper {
-    #[track_caller]
-    fn start() -> ZooKeeper {
-        let zookeeper =
-            ZooKeeper { port: free_port(), dir: tempfile::tempdir().expect("create a ZooKeeper folder") };
-        let (port, dir) = (zookeeper.port.number.to_string(), zookeeper.dir.path().display().to_string());
-        run_peer_script("zookeeper", &["start", "--port", &port, "--dir", &dir]);
-        zookeeper
-    }
-}
-
-impl Drop for ZooKeeper {
-    fn drop(&mut self) {
-        let dir = self.dir.path().display().to_string();
-        let _ =
-            Command::new(protocol_tests_dir().join("peers/zookeeper")).args(["stop", "--dir", &dir]).output();
-    }
-}
-
 #[track_caller]
-fn run_peer_script(name: &str, arguments: &[&str]) {
+pub(crate) fn run_peer_script(name: &str, arguments: &[&str]) {
     // The server inherits what it is given and outlives the script: pipes would never end, so the output is a file.
     let output = tempfile::NamedTempFile::new().expect("create a file for the script's output");
     let file = output.reopen().expect("open the file for the script's output");

@@ -15,6 +15,7 @@ mod process;
 mod server;
 mod tools;
 mod wait;
+mod zookeeper;
 
 pub use broker::Broker;
 pub use connection::{CallError, Connection, encode};
@@ -25,3 +26,4 @@ pub use process::{Finished, Line, Process};
 pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};
 pub use wait::{wait_for, wait_for_group};
+pub use zookeeper::{Znode, ZooKeeper};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::Broker;
+use super::backend::Backend;
 use super::start::{Machine, OPEN_FILES_MAX, bind, start_on};
 use crate::config::{BrokerConfig, Properties};
 use crate::controller::admin::{CreateTopics, NewTopic};
@@ -58,9 +59,9 @@ impl Cluster {
             clock: Clock::system(),
             random: Random::from_entropy(),
         };
-        let session = self.ensemble.session();
+        let backend = Backend::of(Box::new(self.ensemble.clone()), "memory");
         let metrics = Arc::new(Metrics::new(&Names::default()));
-        let started = start_on(config, metrics, machine, Arc::new(session), None).await;
+        let started = start_on(config, metrics, machine, backend).await;
         Member { broker: started.unwrap() }
     }
 }

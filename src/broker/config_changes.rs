@@ -1,6 +1,7 @@
 //! What administrators change while the broker runs reaches the parts that use it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tracing::{error, info, warn};
@@ -52,6 +53,9 @@ impl DynamicSettings {
     }
 }
 
+/// Until the next look for a session, after one has expired.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// Applies changes one after the other.
 pub(super) struct ConfigApplier {
     pub(super) me: BrokerId,
@@ -64,7 +68,8 @@ pub(super) struct ConfigApplier {
 }
 
 impl ConfigApplier {
-    /// Runs until the broker stops, or the session with the store does.
+    /// Runs until the broker stops, or the store fails. After the end of a session the changes that were notified
+    /// meanwhile are found in the next one.
     pub(super) async fn run(mut self, mut changes: ConfigChanges, shutdown: Shutdown) {
         let mut stopping = shutdown.requested();
         loop {
@@ -74,6 +79,12 @@ impl ConfigApplier {
             };
             let applied = match next {
                 Ok((entity, properties)) => self.apply(entity, properties).await,
+                Err(StoreError::SessionExpired) => {
+                    tokio::select! {
+                        () = tokio::time::sleep(PAUSE) => continue,
+                        () = &mut stopping => return,
+                    }
+                }
                 Err(error) => {
                     error!(%error, "changes of configurations are not heard of any more");
                     return;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use snafu::Snafu;
 
 use crate::controller::registration::RegistrationError;
-use crate::coordination::{OpenStoreError, StoreError};
+use crate::coordination::{InvalidConnectString, OpenStoreError, StoreError};
 use crate::log::LogError;
 use crate::model::BrokerId;
 use crate::network::BindError;
@@ -22,10 +22,14 @@ pub enum StartError {
     Store { source: StoreError },
     #[snafu(transparent)]
     Registration { source: RegistrationError },
+    #[snafu(transparent)]
+    ConnectString { source: InvalidConnectString },
     #[snafu(display(
-        "zookeeper.connect is set, but this version runs on its embedded store alone: remove the setting"
+        "zookeeper.set.acl is true, but there is no identity for it: set barnabas.zookeeper.digest"
     ))]
-    ZooKeeperNotServed,
+    NoZooKeeperIdentity,
+    #[snafu(display("cannot start a thread for ZooKeeper: {source}"))]
+    StartThread { source: std::io::Error },
     #[snafu(display(
         "{} says cluster.id {found}, the store says {expected}: the folder belongs to another cluster", path.display()
     ))]

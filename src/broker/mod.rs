@@ -2,12 +2,14 @@
 //!
 //! [`Broker::start`] is the only place that knows which store, which file system and which clock the parts use.
 
+mod backend;
 mod cluster_channel;
 #[cfg(test)]
 mod cluster_tests;
 mod config_changes;
 mod control_channel;
 mod error;
+mod membership;
 mod ready;
 mod settings;
 mod shard_log;
@@ -23,9 +25,11 @@ use tracing::{info, warn};
 pub use error::StartError;
 pub use ready::Ready;
 
+use backend::Backend;
+
 use crate::api::Services;
 use crate::config::BrokerConfig;
-use crate::coordination::{EmbeddedStore, Store};
+use crate::coordination::Store;
 use crate::log::LogManager;
 use crate::metadata::control::Endpoint;
 use crate::model::BrokerId;
@@ -37,6 +41,9 @@ use crate::runtime::task::ShutdownTrigger;
 /// How long connections may take to finish what they are at when the broker stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
+/// A stop does not wait for an ensemble that is out of reach.
+const CLOSE_MAX: Duration = Duration::from_secs(3);
+
 /// A running broker. Dropping it leaves files as a crash would: [`Broker::stop`] ends it well.
 pub struct Broker {
     services: Arc<Services>,
@@ -44,8 +51,7 @@ pub struct Broker {
     logs: Arc<LogManager>,
     /// Declared before the store it is a session of.
     session: Arc<dyn Store>,
-    /// `None` where another process keeps it.
-    store: Option<EmbeddedStore>,
+    backend: Arc<Backend>,
     /// Stops clients, then everything behind them.
     clients: ShutdownTrigger,
     parts: ShutdownTrigger,
@@ -95,7 +101,7 @@ impl Broker {
             cluster_id: self.cluster_id(),
             listeners: &self.advertised,
             log_dirs: &self.log_dirs,
-            store: "embedded",
+            store: &self.backend.name,
         }
     }
 
@@ -116,14 +122,16 @@ impl Broker {
         if let Err(error) = closed.await {
             warn!(%error, "the logs were not closed well");
         }
-        if let Err(error) = self.session.close().await {
-            warn!(%error, "the store's session was not closed");
+        match tokio::time::timeout(CLOSE_MAX, self.session.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "the store's session was not closed"),
+            Err(_) => warn!("the store's session was not closed in time: it ends with its timeout"),
         }
-        if let Some(store) = self.store {
-            let stopped = tokio::task::spawn_blocking(move || store.stop());
-            if let Err(error) = stopped.await {
-                warn!(%error, "the store was not closed well");
-            }
+        // The embedded store is closed when nobody holds it any more.
+        let backend = self.backend;
+        let stopped = tokio::task::spawn_blocking(move || drop(backend));
+        if let Err(error) = stopped.await {
+            warn!(%error, "the store was not closed well");
         }
         info!("stopped");
     }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use snafu::{ResultExt, ensure};
-use tracing::{info, warn};
 
+use super::backend::Backend;
 use super::cluster_channel::ClusterChannel;
 use super::config_changes::{ConfigApplier, DynamicSettings};
 use super::control_channel::{LocalChannel, topic_config};
 use super::error::*;
+use super::membership::Membership;
 use super::settings::{connection_limits, listener_options, topic_settings};
 use super::shard_log::ReplicaShardLog;
 use super::{Broker, ticks};
@@ -20,10 +21,10 @@ use crate::config::BrokerConfig;
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
 use crate::controller::registration::{self, Registration};
 use crate::controller::{
-    ConfigChanges, Controller, ControllerEnd, ControllerHandle, ControllerOptions, Settings, StoredConfig,
+    ConfigChanges, Controller, ControllerHandle, ControllerOptions, Settings, StoredConfig,
 };
 use crate::coordination::znodes::ConfigEntity;
-use crate::coordination::{EmbeddedStore, EmbeddedStoreOptions, Store, znodes};
+use crate::coordination::{CurrentSession, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::log::checkpoint::MetaProperties;
 use crate::log::{LoadAllOptions, LogDirectories, LogManager};
@@ -34,8 +35,8 @@ use crate::network::{ConnectionTable, Listener, RequestMemory};
 use crate::observe::Metrics;
 use crate::quota::Quotas;
 use crate::replica::{FetchSessionOptions, FetchSessions, ReplicaManager, TopicSettings};
-use crate::runtime::fs::{DiskFileSystem, Durability, FileSystem};
-use crate::runtime::task::{self, Shutdown, ShutdownTrigger};
+use crate::runtime::fs::{DiskFileSystem, FileSystem};
+use crate::runtime::task::{self, ShutdownTrigger};
 use crate::runtime::{Clock, Random};
 use crate::security::Authorizer;
 
@@ -43,12 +44,8 @@ use crate::security::Authorizer;
 const READY_MAX: Duration = Duration::from_secs(300);
 /// Files of logs kept open at once, below the usual limits of a process.
 pub(super) const OPEN_FILES_MAX: usize = 8_000;
-/// How long a start waits for the end of an earlier session of the same broker. The embedded store ends it at once; writing
-/// the registration takes a moment all the same.
-const REGISTRATION_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
-    ensure!(config.zookeeper_connect().is_none(), ZooKeeperNotServedSnafu);
     // Ports are taken first: a second broker by mistake must not touch the first one's files.
     let listeners = bind(&config)?;
     let clock = Clock::system();
@@ -57,10 +54,8 @@ pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result
     let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
     let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
         .context(LogDirectoriesSnafu)?;
-    let store = open_store(file_system, &paths, &clock)?;
-    let session: Arc<dyn Store> = Arc::new(store.session().context(StoreSnafu)?);
-    let machine = Machine { listeners, directories, clock, random };
-    start_on(config, metrics, machine, session, Some(store)).await
+    let backend = Backend::open(&config, file_system, &paths, &clock, &random).await?;
+    start_on(config, metrics, Machine { listeners, directories, clock, random }, backend).await
 }
 
 /// What of its machine a broker holds before it says a word to the cluster.
@@ -71,18 +66,21 @@ pub(super) struct Machine {
     pub(super) random: Random,
 }
 
-/// Starts a broker in the cluster that `session` belongs to; `store` is what is stopped after it.
+/// Starts a broker in the cluster that `backend` stands for.
 pub(super) async fn start_on(
     config: BrokerConfig,
     metrics: Arc<Metrics>,
     machine: Machine,
-    session: Arc<dyn Store>,
-    store: Option<EmbeddedStore>,
+    backend: Backend,
 ) -> Result<Broker, StartError> {
     let Machine { listeners, directories, clock, random } = machine;
+    let backend = Arc::new(backend);
+    let session = backend.session().await.context(StoreSnafu)?;
     let identity = identify(&*session, &config, &directories, &random).await?;
+    let current = Arc::new(CurrentSession::new(Arc::clone(&session)));
+    let store: Arc<dyn Store> = current.clone();
     let (stored, changes) =
-        ConfigChanges::subscribe(Arc::clone(&session), clock.clone()).await.context(StoreSnafu)?;
+        ConfigChanges::subscribe(Arc::clone(&store), clock.clone()).await.context(StoreSnafu)?;
     let dynamic = DynamicSettings::of(identity.broker_id, &stored);
     let config = dynamic.apply_to(&config.with_broker_id(identity.broker_id));
     let config = Arc::new(ArcSwap::from_pointee(config));
@@ -106,7 +104,8 @@ pub(super) async fn start_on(
         timestamp: clock.now(),
         version: znodes::BrokerVersion::V5,
     };
-    let epoch = registration::register(&*session, &registered, REGISTRATION_PATIENCE).await?;
+    let patience = backend.registration_patience;
+    let epoch = registration::register(&*session, &registered, patience).await?;
     replicas.registered(epoch);
 
     let (parts, parts_shutdown) = ShutdownTrigger::new();
@@ -114,7 +113,7 @@ pub(super) async fn start_on(
     let local = Arc::new(LocalChannel {
         me,
         config: Arc::clone(&config),
-        store: Arc::clone(&session),
+        store: Arc::clone(&store),
         metadata: Arc::clone(&metadata),
         replicas: Arc::clone(&replicas),
         groups: Arc::clone(&groups),
@@ -122,14 +121,21 @@ pub(super) async fn start_on(
     });
     let channel = ClusterChannel::new(&config.load(), me, Arc::clone(&local));
     let (controller, controller_handle) = controller(&config.load(), me, &clock, &random);
-    let controller = task::spawn_owner(
-        "controller",
-        control(controller, Arc::clone(&session), channel, parts_shutdown.clone()),
-    );
+    let membership = Membership {
+        backend: Arc::clone(&backend),
+        current,
+        cluster_id: identity.cluster_id.clone(),
+        registration: registered,
+        replicas: Arc::clone(&replicas),
+        controller,
+        channel: Arc::new(channel),
+    };
+    let controller =
+        task::spawn_owner("controller", membership.run(Arc::clone(&session), parts_shutdown.clone()));
 
     let admin = Arc::new(Admin::new(
         me,
-        Arc::clone(&session),
+        Arc::clone(&store),
         Arc::clone(&metadata),
         controller_handle.clone(),
         random.clone(),
@@ -140,7 +146,7 @@ pub(super) async fn start_on(
         me,
         dynamic,
         config: Arc::clone(&config),
-        store: Arc::clone(&session),
+        store: Arc::clone(&store),
         replicas: Arc::clone(&replicas),
         controller: controller_handle.clone(),
         connections: Arc::clone(&connections),
@@ -200,8 +206,8 @@ pub(super) async fn start_on(
         services,
         clock,
         logs,
-        session,
-        store,
+        session: store,
+        backend,
         clients,
         parts,
         controller,
@@ -232,25 +238,6 @@ pub(super) fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
     let options = listener_options(config).into_iter();
     let bound: Result<Vec<Listener>, _> = options.map(Listener::bind).collect();
     Ok(bound?)
-}
-
-fn open_store(
-    file_system: Arc<dyn FileSystem>,
-    paths: &[PathBuf],
-    clock: &Clock,
-) -> Result<EmbeddedStore, StartError> {
-    let dir = paths.first().cloned().unwrap_or_default();
-    let durability = Durability::Synced;
-    let opened = EmbeddedStore::open(EmbeddedStoreOptions {
-        file_system,
-        dir: dir.clone(),
-        clock: clock.clone(),
-        durability,
-    })?;
-    if opened.cut_bytes > 0 {
-        warn!(dir = %dir.display(), bytes = opened.cut_bytes, "cut an unfinished write off the store's log");
-    }
-    Ok(opened.store)
 }
 
 struct Identity {
@@ -385,21 +372,6 @@ fn controller(
         clock: clock.clone(),
         random: random.clone(),
     })
-}
-
-/// The controller's task. The embedded store's session ends with this process only, so an end of any other kind
-/// is the end of the broker.
-async fn control(
-    mut controller: Controller,
-    store: Arc<dyn Store>,
-    channel: ClusterChannel,
-    shutdown: Shutdown,
-) {
-    match controller.run(store, Arc::new(channel), shutdown.requested()).await {
-        ControllerEnd::Stopped => info!("the controller stopped"),
-        ControllerEnd::SessionExpired => panic!("the embedded store's session expired"),
-        ControllerEnd::StoreFailed(error) => panic!("the embedded store failed: {error}"),
-    }
 }
 
 /// What clients are told, with the bound ports where the settings leave them open.

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::error::{ConfigError, NotBuiltYetSnafu, inconsistent};
+use super::error::{ConfigError, inconsistent};
 use super::keys::{BROKER, Support, Update, broker_key};
 use super::layers::{Layers, listener_base};
 use super::listeners::{ListenerSettings, Listeners};
@@ -171,10 +171,6 @@ impl BrokerConfig {
         self.check_logs()?;
         self.check_network()?;
         self.check_replication()?;
-        if let Some(ensemble) = self.zookeeper_connect() {
-            let missing = "coordination by a ZooKeeper ensemble";
-            return NotBuiltYetSnafu { name: "zookeeper.connect", value: ensemble, missing }.fail();
-        }
         Ok(())
     }
 

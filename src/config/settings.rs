@@ -1,5 +1,5 @@
 use super::keys::broker_key;
-use super::value::Value;
+use super::value::{Secret, Value};
 
 /// A Rust type that a setting is read as, and the view of it that an accessor gives.
 pub trait Setting: Sized {
@@ -45,6 +45,21 @@ impl Setting for String {
 
     fn view(&self) -> &str {
         self
+    }
+}
+
+impl Setting for Secret {
+    type View<'a> = &'a str;
+
+    fn read(value: Option<&Value>) -> Option<Self> {
+        match value {
+            Some(Value::Password(secret)) => Some(secret.clone()),
+            _ => None,
+        }
+    }
+
+    fn view(&self) -> &str {
+        self.reveal()
     }
 }
 
@@ -175,8 +190,11 @@ settings! {
     transaction_state_log_segment_bytes: i32 = "transaction.state.log.segment.bytes";
     transactional_id_expiration_ms: i32 = "transactional.id.expiration.ms";
     zookeeper_connect: Option<String> = "zookeeper.connect";
+    zookeeper_connection_timeout_ms: Option<i32> = "zookeeper.connection.timeout.ms";
     zookeeper_max_in_flight_requests: i32 = "zookeeper.max.in.flight.requests";
     zookeeper_session_timeout_ms: i32 = "zookeeper.session.timeout.ms";
+    zookeeper_set_acl: bool = "zookeeper.set.acl";
+    zookeeper_digest: Option<Secret> = "barnabas.zookeeper.digest";
     http_listener: Option<String> = "barnabas.http.listener";
     log_level: String = "barnabas.log.level";
 }

@@ -418,11 +418,6 @@ fn files_that_cannot_work_are_refused_in_kafkas_words() {
         "process.roles names no broker, and Barnabas has no KRaft controller",
     );
     check(&[("offsets.topic.compression.codec", "9")], "Unknown compression type id: 9");
-    check(
-        &[("zookeeper.connect", "localhost:2181")],
-        "zookeeper.connect=localhost:2181 needs coordination by a ZooKeeper ensemble, which this version does \
-         not have yet",
-    );
 }
 
 #[test]

@@ -34,7 +34,9 @@ pub enum RegistrationError {
     IdInUse { id: BrokerId },
     #[snafu(display("broker {other} advertises {host}:{port} already"))]
     EndpointInUse { host: String, port: u16, other: BrokerId },
-    #[snafu(display("cannot use the store"), context(false))]
+    #[snafu(display("the store belongs to cluster {found:?}, this broker to {expected}"))]
+    OtherCluster { expected: String, found: Option<String> },
+    #[snafu(display("cannot use the store: {source}"), context(false))]
     Store { source: StoreError },
 }
 
@@ -76,6 +78,20 @@ pub async fn generate_broker_id(store: &dyn Store, reserved_max: i32) -> Result<
     // A lost answer wastes a number, which does no harm.
     let stat = until_answered(|| store.set(znodes::BROKER_SEQUENCE, Some(Bytes::new()), None)).await?;
     Ok(BrokerId(reserved_max.saturating_add(stat.version)))
+}
+
+/// Registers a broker again, in another session, with the cluster that it belongs to: a store that lost its data,
+/// or is another one's by now, must not make brokers forget theirs.
+pub async fn register_again(
+    store: &dyn Store,
+    registration: &Registration,
+    cluster_id: &str,
+    patience: Duration,
+) -> Result<BrokerEpoch, RegistrationError> {
+    let node = patience::read(store, znodes::CLUSTER_ID).await?;
+    let found = node.and_then(|node| nodes::decode_cluster_id(&node));
+    ensure!(found.as_deref() == Some(cluster_id), OtherClusterSnafu { expected: cluster_id, found });
+    register(store, registration, patience).await
 }
 
 /// Registers a broker until its session ends and gives its epoch.

@@ -173,11 +173,11 @@ impl DyingStore {
         self.inner.session_state() == SessionState::Expired
     }
 
-    fn write<'a, T: Send + 'a>(
-        &'a self,
-        write: impl FnOnce() -> BoxFuture<'a, T>,
+    fn write<T: Send + 'static>(
+        &self,
+        write: impl FnOnce() -> BoxFuture<'static, T>,
         expired: T,
-    ) -> BoxFuture<'a, T> {
+    ) -> BoxFuture<'static, T> {
         let left = self.writes_left.load(Ordering::SeqCst);
         if left > 0 {
             self.writes_left.store(left - 1, Ordering::SeqCst);
@@ -192,11 +192,11 @@ impl DyingStore {
 }
 
 impl Store for DyingStore {
-    fn create(&self, node: Create) -> BoxFuture<'_, Result<(String, Stat), StoreError>> {
+    fn create(&self, node: Create) -> BoxFuture<'static, Result<(String, Stat), StoreError>> {
         self.write(|| self.inner.create(node), Err(StoreError::SessionExpired))
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'static, Result<(), StoreError>> {
         let path = path.to_owned();
         self.write(move || self.inner.delete(&path, version), Err(StoreError::SessionExpired))
     }
@@ -206,7 +206,7 @@ impl Store for DyingStore {
         path: &str,
         data: Option<Bytes>,
         version: Option<i32>,
-    ) -> BoxFuture<'_, Result<Stat, StoreError>> {
+    ) -> BoxFuture<'static, Result<Stat, StoreError>> {
         let path = path.to_owned();
         self.write(move || self.inner.set(&path, data, version), Err(StoreError::SessionExpired))
     }
@@ -214,31 +214,37 @@ impl Store for DyingStore {
     fn multi(
         &self,
         operations: Vec<Operation>,
-    ) -> BoxFuture<'_, Result<Vec<OperationResult>, (usize, StoreError)>> {
+    ) -> BoxFuture<'static, Result<Vec<OperationResult>, (usize, StoreError)>> {
         self.write(|| self.inner.multi(operations), Err((0, StoreError::SessionExpired)))
     }
 
-    fn read(&self, path: &str) -> BoxFuture<'_, Result<NodeData, StoreError>> {
+    fn read(&self, path: &str) -> BoxFuture<'static, Result<NodeData, StoreError>> {
         self.inner.read(path)
     }
 
-    fn exists(&self, path: &str) -> BoxFuture<'_, Result<Option<Stat>, StoreError>> {
+    fn exists(&self, path: &str) -> BoxFuture<'static, Result<Option<Stat>, StoreError>> {
         self.inner.exists(path)
     }
 
-    fn children(&self, path: &str) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn children(&self, path: &str) -> BoxFuture<'static, Result<Vec<String>, StoreError>> {
         self.inner.children(path)
     }
 
-    fn read_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(NodeData, Watcher), StoreError>> {
+    fn read_and_watch(&self, path: &str) -> BoxFuture<'static, Result<(NodeData, Watcher), StoreError>> {
         self.inner.read_and_watch(path)
     }
 
-    fn exists_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Option<Stat>, Watcher), StoreError>> {
+    fn exists_and_watch(
+        &self,
+        path: &str,
+    ) -> BoxFuture<'static, Result<(Option<Stat>, Watcher), StoreError>> {
         self.inner.exists_and_watch(path)
     }
 
-    fn children_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Vec<String>, Watcher), StoreError>> {
+    fn children_and_watch(
+        &self,
+        path: &str,
+    ) -> BoxFuture<'static, Result<(Vec<String>, Watcher), StoreError>> {
         self.inner.children_and_watch(path)
     }
 
@@ -250,7 +256,7 @@ impl Store for DyingStore {
         self.inner.session_state()
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
         self.inner.close()
     }
 }

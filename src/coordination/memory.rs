@@ -161,11 +161,11 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn create(&self, node: Create) -> BoxFuture<'_, Result<(String, Stat), StoreError>> {
+    fn create(&self, node: Create) -> BoxFuture<'static, Result<(String, Stat), StoreError>> {
         done(self.write_one(Operation::Create(node)).map(OperationResult::into_created))
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'static, Result<(), StoreError>> {
         let path = path.to_owned();
         done(self.write_one(Operation::Delete { path, version }).map(|_| ()))
     }
@@ -175,39 +175,45 @@ impl Store for MemoryStore {
         path: &str,
         data: Option<Bytes>,
         version: Option<i32>,
-    ) -> BoxFuture<'_, Result<Stat, StoreError>> {
+    ) -> BoxFuture<'static, Result<Stat, StoreError>> {
         let path = path.to_owned();
         done(self.write_one(Operation::Set { path, data, version }).map(OperationResult::into_stat))
     }
 
-    fn read(&self, path: &str) -> BoxFuture<'_, Result<NodeData, StoreError>> {
+    fn read(&self, path: &str) -> BoxFuture<'static, Result<NodeData, StoreError>> {
         done(self.connected().and_then(|shared| shared.database.read(self.session, path)))
     }
 
-    fn exists(&self, path: &str) -> BoxFuture<'_, Result<Option<Stat>, StoreError>> {
+    fn exists(&self, path: &str) -> BoxFuture<'static, Result<Option<Stat>, StoreError>> {
         done(self.connected().and_then(|shared| shared.database.exists(self.session, path)))
     }
 
-    fn children(&self, path: &str) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn children(&self, path: &str) -> BoxFuture<'static, Result<Vec<String>, StoreError>> {
         done(self.connected().and_then(|shared| shared.database.children(self.session, path)))
     }
 
-    fn read_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(NodeData, Watcher), StoreError>> {
+    fn read_and_watch(&self, path: &str) -> BoxFuture<'static, Result<(NodeData, Watcher), StoreError>> {
         done(self.connected().and_then(|mut shared| shared.database.read_and_watch(self.session, path)))
     }
 
-    fn exists_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Option<Stat>, Watcher), StoreError>> {
+    fn exists_and_watch(
+        &self,
+        path: &str,
+    ) -> BoxFuture<'static, Result<(Option<Stat>, Watcher), StoreError>> {
         done(self.connected().and_then(|mut shared| shared.database.exists_and_watch(self.session, path)))
     }
 
-    fn children_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Vec<String>, Watcher), StoreError>> {
+    fn children_and_watch(
+        &self,
+        path: &str,
+    ) -> BoxFuture<'static, Result<(Vec<String>, Watcher), StoreError>> {
         done(self.connected().and_then(|mut shared| shared.database.children_and_watch(self.session, path)))
     }
 
     fn multi(
         &self,
         operations: Vec<Operation>,
-    ) -> BoxFuture<'_, Result<Vec<OperationResult>, (usize, StoreError)>> {
+    ) -> BoxFuture<'static, Result<Vec<OperationResult>, (usize, StoreError)>> {
         done(self.write(operations))
     }
 
@@ -224,7 +230,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
         let closed = self.connected().and_then(|mut shared| {
             let now = shared.now;
             let written = shared.database.end_session(self.session, now)?;

@@ -2,12 +2,14 @@
 //!
 //! [`Store`] is a tree of versioned nodes with ephemeral and sequential nodes, multi, one-shot watches and
 //! sessions that expire. Everything above uses only this trait, so a broker behaves the same on the
-//! embedded store and on a ZooKeeper ensemble.
+//! embedded store and on a ZooKeeper ensemble. [`CurrentSession`] follows a broker from one session to the next.
 
 #[cfg(test)]
 mod conformance;
+mod current;
 mod database;
 mod embedded;
+mod jute;
 mod memory;
 mod path;
 mod slab;
@@ -17,10 +19,16 @@ mod tree;
 mod tree_histories_tests;
 mod watches;
 pub mod znodes;
+mod zookeeper;
 
+pub use current::CurrentSession;
 pub use embedded::{EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, OpenStoreError, OpenedStore};
 pub use memory::{MemoryEnsemble, MemoryStore};
 pub use store::{
     BoxFuture, Create, CreateMode, Ensemble, NodeData, Operation, OperationResult, SessionState, Stat, Store,
     StoreError, StoreEvent, WatchKind, Watcher,
+};
+pub use zookeeper::{
+    AclPolicy, ConnectString, InvalidConnectString, Server, ZooKeeperEnsemble, ZooKeeperOptions,
+    ZooKeeperStore,
 };

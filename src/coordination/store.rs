@@ -156,6 +156,9 @@ pub enum StoreError {
     /// not have happened. Read before retrying.
     #[snafu(display("outcome unknown: {reason}"))]
     OutcomeUnknown { reason: String },
+    /// More than the store takes as one request. Nothing was sent.
+    #[snafu(display("{size_bytes} bytes for {path} are more than the store takes at once"))]
+    TooLarge { path: String, size_bytes: usize },
     #[snafu(display("the session has expired"))]
     SessionExpired,
     /// The store can no longer be written: its disk failed.
@@ -180,10 +183,10 @@ pub enum StoreError {
 pub trait Store: Send + Sync + 'static {
     /// Creates the node and gives its path, with the sequence number, and its stat. Refused with `NoNode`
     /// when the parent is missing, `NodeExists`, `NoChildrenForEphemerals`.
-    fn create(&self, node: Create) -> BoxFuture<'_, Result<(String, Stat), StoreError>>;
+    fn create(&self, node: Create) -> BoxFuture<'static, Result<(String, Stat), StoreError>>;
 
     /// Refused with `NoNode`, `BadVersion`, `NotEmpty`, and `BadArguments` for the root.
-    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'static, Result<(), StoreError>>;
 
     /// Replaces the data and gives the new stat. Refused with `NoNode`, `BadVersion`.
     fn set(
@@ -191,37 +194,41 @@ pub trait Store: Send + Sync + 'static {
         path: &str,
         data: Option<Bytes>,
         version: Option<i32>,
-    ) -> BoxFuture<'_, Result<Stat, StoreError>>;
+    ) -> BoxFuture<'static, Result<Stat, StoreError>>;
 
-    fn read(&self, path: &str) -> BoxFuture<'_, Result<NodeData, StoreError>>;
+    fn read(&self, path: &str) -> BoxFuture<'static, Result<NodeData, StoreError>>;
 
     /// `None` where there is no such node.
-    fn exists(&self, path: &str) -> BoxFuture<'_, Result<Option<Stat>, StoreError>>;
+    fn exists(&self, path: &str) -> BoxFuture<'static, Result<Option<Stat>, StoreError>>;
 
     /// Names, not paths, sorted.
-    fn children(&self, path: &str) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+    fn children(&self, path: &str) -> BoxFuture<'static, Result<Vec<String>, StoreError>>;
 
     /// Reads and watches data and deletion. A missing node is not watched: see `exists_and_watch`.
-    fn read_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(NodeData, Watcher), StoreError>>;
+    fn read_and_watch(&self, path: &str) -> BoxFuture<'static, Result<(NodeData, Watcher), StoreError>>;
 
     /// Watches creation, data and deletion, also of a node that is not there yet.
-    fn exists_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Option<Stat>, Watcher), StoreError>>;
+    fn exists_and_watch(&self, path: &str)
+    -> BoxFuture<'static, Result<(Option<Stat>, Watcher), StoreError>>;
 
     /// Watches creation and deletion of children and deletion of the node. A missing node is not watched.
-    fn children_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Vec<String>, Watcher), StoreError>>;
+    fn children_and_watch(
+        &self,
+        path: &str,
+    ) -> BoxFuture<'static, Result<(Vec<String>, Watcher), StoreError>>;
 
     /// All or nothing. The error carries the index of the member that failed.
     fn multi(
         &self,
         operations: Vec<Operation>,
-    ) -> BoxFuture<'_, Result<Vec<OperationResult>, (usize, StoreError)>>;
+    ) -> BoxFuture<'static, Result<Vec<OperationResult>, (usize, StoreError)>>;
 
     fn session_id(&self) -> i64;
 
     fn session_state(&self) -> SessionState;
 
     /// Ends the session: its ephemeral nodes are deleted, its watches fire with `SessionExpired`.
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn close(&self) -> BoxFuture<'static, Result<(), StoreError>>;
 }
 
 /// Where sessions come from: after an expiry the broker opens the next one here.

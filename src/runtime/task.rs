@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error};
@@ -33,6 +34,42 @@ where
         future.await;
         std::mem::forget(guard);
     })
+}
+
+/// A thread with a runtime of its own, for work that must not wait behind busy workers. Dropping it ends its
+/// tasks where they are.
+#[derive(Debug)]
+pub struct Aside {
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Aside {
+    pub fn start(name: &str) -> std::io::Result<Aside> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name(name).enable_all().build()?;
+        Ok(Aside { runtime: Some(runtime) })
+    }
+
+    /// As [`spawn_owner`].
+    pub fn spawn_owner<F>(&self, name: &'static str, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if let Some(runtime) = &self.runtime {
+            let _entered = runtime.enter();
+            spawn_owner(name, future);
+        }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        // Waiting for the thread would block whoever drops this, which may be a worker.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 struct PanicReport {

@@ -34,7 +34,7 @@ const TLS: Support = NotYet("TLS");
 const TOKENS: Support = NotYet("delegation tokens");
 const TXN: Support = NotYet("transactions");
 const UNSTABLE: Support = NotYet("unreleased API versions");
-const ZOOKEEPER: Support = NotYet("coordination by a ZooKeeper ensemble");
+const ZOOKEEPER: Support = NotYet("TLS towards ZooKeeper");
 const ZOOKEEPER_PORT: Support = NotYet("the ZooKeeper port of the embedded store");
 
 macro_rules! rows {
@@ -366,13 +366,13 @@ pub const BROKER: &[Key] = rows! {
     internal "unstable.api.versions.enable",        Boolean,  "false",                  Any,                      ReadOnly,    UNSTABLE,      "Whether unreleased API versions are offered.";
     internal "unstable.feature.versions.enable",    Boolean,  "false",                  Any,                      ReadOnly,    KRAFT,         "Whether unreleased feature levels may be used.";
     "zookeeper.clientCnxnSocket",                   Text,     null,                     Any,                      ReadOnly,    JVM,           "ZooKeeper's Java socket class.";
-    "zookeeper.connect",                            Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "The ZooKeeper ensemble, as host:port,…/chroot; unset = the embedded store.";
-    "zookeeper.connection.timeout.ms",              Int,      null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Longest wait for ZooKeeper at the start; unset = the session timeout.";
-    "zookeeper.max.in.flight.requests",             Int,      "10",                     AtLeast(1),               ReadOnly,    ZOOKEEPER,     "Unanswered requests to ZooKeeper.";
+    "zookeeper.connect",                            Text,     null,                     Any,                      ReadOnly,    Honoured,      "The ZooKeeper ensemble, as host:port,…/chroot; unset = the embedded store.";
+    "zookeeper.connection.timeout.ms",              Int,      null,                     Any,                      ReadOnly,    Honoured,      "Longest wait for ZooKeeper at the start; unset = the session timeout.";
+    "zookeeper.max.in.flight.requests",             Int,      "10",                     AtLeast(1),               ReadOnly,    Honoured,      "Unanswered requests to ZooKeeper.";
     "zookeeper.metadata.migration.enable",          Boolean,  "false",                  Any,                      ReadOnly,    KRAFT,         "Whether a migration to KRaft runs.";
     internal "zookeeper.metadata.migration.min.batch.size", Int,      "200",                    AtLeast(1),               ReadOnly,    KRAFT,         "Batch size of that migration.";
-    "zookeeper.session.timeout.ms",                 Int,      "18000",                  Any,                      ReadOnly,    ZOOKEEPER,     "Timeout of the ZooKeeper session.";
-    "zookeeper.set.acl",                            Boolean,  "false",                  Any,                      ReadOnly,    ZOOKEEPER,     "Whether znodes are written with ACLs.";
+    "zookeeper.session.timeout.ms",                 Int,      "18000",                  Any,                      ReadOnly,    Honoured,      "Timeout of the ZooKeeper session.";
+    "zookeeper.set.acl",                            Boolean,  "false",                  Any,                      ReadOnly,    Honoured,      "Whether znodes are written with ACLs.";
     "zookeeper.ssl.cipher.suites",                  List,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Cipher suites towards ZooKeeper.";
     "zookeeper.ssl.client.enable",                  Boolean,  "false",                  Any,                      ReadOnly,    ZOOKEEPER,     "Whether TLS is spoken to ZooKeeper.";
     "zookeeper.ssl.crl.enable",                     Boolean,  "false",                  Any,                      ReadOnly,    ZOOKEEPER,     "Whether revocation lists are checked.";
@@ -476,5 +476,6 @@ pub const BROKER: &[Key] = rows! {
     "barnabas.log.level",                           Text,     "info",                   NonEmpty,                 ReadOnly,    Honoured,      "What is logged to stderr: a level, or filters as module=level, comma separated. The variable BARNABAS_LOG wins.";
     "barnabas.request.memory.max.bytes",            Long,     "134217728",              AtLeast(1048576),         ReadOnly,    Honoured,      "Bytes of requests held in memory where queued.max.request.bytes is not set; beyond it sockets are not read.";
     "barnabas.worker.threads",                      Int,      "0",                      Between(0, 1024),         ReadOnly,    Honoured,      "Threads of the runtime; 0 = twice the cores, at least 4 and at most 16.";
+    "barnabas.zookeeper.digest",                    Password, null,                     Any,                      ReadOnly,    Honoured,      "user:password of the identity that writes znodes where zookeeper.set.acl is true (scheme digest).";
     "barnabas.zookeeper.listener",                  Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER_PORT, "host:port where the embedded store speaks ZooKeeper's protocol; unset = none.";
 };

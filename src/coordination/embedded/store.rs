@@ -436,7 +436,7 @@ pub struct EmbeddedSession {
 }
 
 impl EmbeddedSession {
-    fn write_one(&self, operation: Operation) -> BoxFuture<'_, Result<OperationResult, StoreError>> {
+    fn write_one(&self, operation: Operation) -> BoxFuture<'static, Result<OperationResult, StoreError>> {
         let written = self.multi(vec![operation]);
         Box::pin(async move {
             let mut results = written.await.map_err(|(_, error)| error)?;
@@ -446,12 +446,12 @@ impl EmbeddedSession {
 }
 
 impl Store for EmbeddedSession {
-    fn create(&self, node: Create) -> BoxFuture<'_, Result<(String, Stat), StoreError>> {
+    fn create(&self, node: Create) -> BoxFuture<'static, Result<(String, Stat), StoreError>> {
         let created = self.write_one(Operation::Create(node));
         Box::pin(async move { created.await.map(OperationResult::into_created) })
     }
 
-    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn delete(&self, path: &str, version: Option<i32>) -> BoxFuture<'static, Result<(), StoreError>> {
         let deleted = self.write_one(Operation::Delete { path: path.to_owned(), version });
         Box::pin(async move { deleted.await.map(|_| ()) })
     }
@@ -461,39 +461,45 @@ impl Store for EmbeddedSession {
         path: &str,
         data: Option<Bytes>,
         version: Option<i32>,
-    ) -> BoxFuture<'_, Result<Stat, StoreError>> {
+    ) -> BoxFuture<'static, Result<Stat, StoreError>> {
         let set = self.write_one(Operation::Set { path: path.to_owned(), data, version });
         Box::pin(async move { set.await.map(OperationResult::into_stat) })
     }
 
-    fn read(&self, path: &str) -> BoxFuture<'_, Result<NodeData, StoreError>> {
+    fn read(&self, path: &str) -> BoxFuture<'static, Result<NodeData, StoreError>> {
         self.shared.read(|database| database.read(self.session, path))
     }
 
-    fn exists(&self, path: &str) -> BoxFuture<'_, Result<Option<Stat>, StoreError>> {
+    fn exists(&self, path: &str) -> BoxFuture<'static, Result<Option<Stat>, StoreError>> {
         self.shared.read(|database| database.exists(self.session, path))
     }
 
-    fn children(&self, path: &str) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn children(&self, path: &str) -> BoxFuture<'static, Result<Vec<String>, StoreError>> {
         self.shared.read(|database| database.children(self.session, path))
     }
 
-    fn read_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(NodeData, Watcher), StoreError>> {
+    fn read_and_watch(&self, path: &str) -> BoxFuture<'static, Result<(NodeData, Watcher), StoreError>> {
         self.shared.read(|database| database.read_and_watch(self.session, path))
     }
 
-    fn exists_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Option<Stat>, Watcher), StoreError>> {
+    fn exists_and_watch(
+        &self,
+        path: &str,
+    ) -> BoxFuture<'static, Result<(Option<Stat>, Watcher), StoreError>> {
         self.shared.read(|database| database.exists_and_watch(self.session, path))
     }
 
-    fn children_and_watch(&self, path: &str) -> BoxFuture<'_, Result<(Vec<String>, Watcher), StoreError>> {
+    fn children_and_watch(
+        &self,
+        path: &str,
+    ) -> BoxFuture<'static, Result<(Vec<String>, Watcher), StoreError>> {
         self.shared.read(|database| database.children_and_watch(self.session, path))
     }
 
     fn multi(
         &self,
         operations: Vec<Operation>,
-    ) -> BoxFuture<'_, Result<Vec<OperationResult>, (usize, StoreError)>> {
+    ) -> BoxFuture<'static, Result<Vec<OperationResult>, (usize, StoreError)>> {
         let receiver = self.shared.write(self.session, operations);
         Box::pin(async move { receiver.await.unwrap_or_else(|_| Err((0, unanswered()))) })
     }
@@ -511,7 +517,7 @@ impl Store for EmbeddedSession {
         }
     }
 
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
         self.shared.end_session(self.session)
     }
 }

@@ -1,0 +1,304 @@
+//! One Barnabas broker on a real ZooKeeper: what it writes there, and what it lives through.
+
+use std::collections::BTreeMap;
+
+use protocol_tests::batch::{self, Batch};
+use protocol_tests::{Broker, Connection, Server, Znode, ZooKeeper, command_exists, wait_for};
+use rustix::process::Signal;
+use serde_json::Value;
+use wire::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
+use wire::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use wire::delete_topics_request::DeleteTopicsRequest;
+use wire::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
+use wire::find_coordinator_request::FindCoordinatorRequest;
+use wire::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
+use wire::init_producer_id_request::InitProducerIdRequest;
+use wire::metadata_request::{MetadataRequest, MetadataRequestTopic};
+use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
+
+/// Sessions of 1.5 s, which the test can wait for.
+const SHORT_SESSIONS: &[&str] = &["tickTime=500"];
+const SESSION_TIMEOUT: (&str, &str) = ("zookeeper.session.timeout.ms", "1500");
+/// A server that has just started may take its time.
+const CONNECTION_TIMEOUT: (&str, &str) = ("zookeeper.connection.timeout.ms", "30000");
+/// What the broker says of an ensemble that is out of reach.
+const OUTAGE: &[&str] = &["lost the connection to ZooKeeper", "has expired", "joining the cluster again"];
+
+fn has_java() -> bool {
+    command_exists("java") || {
+        protocol_tests::announce("zookeeper: left out, this machine has no java");
+        false
+    }
+}
+
+/// The same requests to a broker of each kind leave the same tree, node for node.
+#[test]
+fn the_tree_is_kafkas() {
+    if !has_java() {
+        return;
+    }
+    let settings = [
+        ("broker.rack", "r1"),
+        ("offsets.topic.num.partitions", "4"),
+        ("offsets.topic.replication.factor", "1"),
+        ("log.cleaner.dedupe.buffer.size", "2097153"),
+    ];
+    let kafka = Broker::start_as(Server::named("kafka-3.9.2"), &settings);
+    script(&kafka);
+    let theirs = kafka.zookeeper().expect("this Kafka has a ZooKeeper").dump("");
+    drop(kafka);
+    let zookeeper = ZooKeeper::start(&[]);
+    let connect = format!("{}/kafka/one", zookeeper.address());
+    let broker =
+        Broker::start_as(Server::Barnabas, &[&settings[..], &[("zookeeper.connect", &connect)]].concat());
+    script(&broker);
+    let ours = zookeeper.dump("/kafka/one");
+    let (theirs, ours) = (comparable(theirs), comparable(ours));
+    let all: std::collections::BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    let differing: Vec<String> = all
+        .into_iter()
+        .filter(|path| theirs.get(*path) != ours.get(*path))
+        .map(|path| format!("{path}\n  kafka    {:?}\n  barnabas {:?}", theirs.get(path), ours.get(path)))
+        .collect();
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+    assert!(ours.len() > 50, "{} nodes are not the whole tree", ours.len());
+}
+
+/// Topics, configurations, a group's coordinator, a producer id, growth, deletion.
+fn script(broker: &Broker) {
+    let mut connection = Connection::open(&broker.address());
+    create_topic(&mut connection, "orders", 3, &[("min.insync.replicas", "1"), ("retention.ms", "-1")]);
+    create_topic(&mut connection, "plain", 1, &[]);
+    create_topic(&mut connection, "gone", 2, &[("cleanup.policy", "compact")]);
+    alter(&mut connection, 2, "orders", &[("segment.bytes", "1000000")]);
+    alter(&mut connection, 4, "", &[("message.max.bytes", "2000000")]);
+    alter(&mut connection, 4, "1", &[("max.connections", "500")]);
+    let growth = CreatePartitionsTopic { name: "plain".into(), count: 3, assignments: None };
+    let request = CreatePartitionsRequest { topics: vec![growth], timeout_ms: 30_000, ..Default::default() };
+    assert_eq!(connection.call(2, &request).results[0].error_code, 0, "CreatePartitions");
+    let request = InitProducerIdRequest {
+        transactional_id: None,
+        transaction_timeout_ms: 60_000,
+        producer_id: -1,
+        producer_epoch: -1,
+        ..Default::default()
+    };
+    wait_for("a producer id", || (connection.call(3, &request).error_code == 0).then_some(()));
+    wait_for("the group's coordinator", || {
+        let request = FindCoordinatorRequest { key: "group".into(), ..Default::default() };
+        (connection.call(3, &request).error_code == 0).then_some(())
+    });
+    let request =
+        DeleteTopicsRequest { topic_names: vec!["gone".into()], timeout_ms: 30_000, ..Default::default() };
+    assert_eq!(connection.call(4, &request).responses[0].error_code, 0, "DeleteTopics");
+    wait_for("the deletion, and leaders of the rest", || {
+        let topics = connection.call(9, &MetadataRequest { topics: None, ..Default::default() }).topics;
+        let is_led = topics.iter().all(|topic| topic.partitions.iter().all(|one| one.leader_id == 1));
+        (topics.len() == 3 && is_led).then_some(())
+    });
+}
+
+fn create_topic(connection: &mut Connection, name: &str, partitions: i32, configs: &[(&str, &str)]) {
+    let config =
+        |&(name, value): &(&str, &str)| CreatableTopicConfig { name: name.into(), value: Some(value.into()) };
+    let topic = CreatableTopic {
+        name: name.into(),
+        num_partitions: partitions,
+        replication_factor: 1,
+        configs: configs.iter().map(config).collect(),
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, ..Default::default() };
+    wait_for(&format!("topic {name}"), || {
+        let code = connection.call(5, &request).topics[0].error_code;
+        // After an outage the first attempt may have been carried out without an answer.
+        (code == 0 || code == 36).then_some(())
+    });
+}
+
+fn alter(connection: &mut Connection, resource_type: i8, name: &str, configs: &[(&str, &str)]) {
+    let config = |&(name, value): &(&str, &str)| AlterableConfig {
+        name: name.into(),
+        config_operation: 0,
+        value: Some(value.into()),
+    };
+    let resource = AlterConfigsResource {
+        resource_type,
+        resource_name: name.into(),
+        configs: configs.iter().map(config).collect(),
+    };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    let response = connection.call(1, &request);
+    assert_eq!(response.responses[0].error_code, 0, "{name}: {:?}", response.responses[0].error_message);
+}
+
+/// What does not depend on the run: JSON by value; times, ids and addresses left out.
+fn comparable(tree: BTreeMap<String, Znode>) -> BTreeMap<String, String> {
+    let mut comparable = BTreeMap::new();
+    for (path, node) in tree {
+        // ZooKeeper's own; and the root, which is a node of the user's behind a chroot.
+        if path.starts_with("/zookeeper") || path == "/" {
+            continue;
+        }
+        let data = match serde_json::from_str::<Value>(&node.data) {
+            Ok(mut value @ Value::Object(_)) => {
+                for key in ["timestamp", "topic_id", "port", "endpoints"] {
+                    if let Some(field) = value.get_mut(key) {
+                        *field = Value::Null;
+                    }
+                }
+                if path == "/cluster/id" {
+                    value["id"] = Value::Null;
+                }
+                value.to_string()
+            }
+            _ => node.data,
+        };
+        comparable.insert(path, format!("{} {} {} {data}", node.kind, node.version, node.acl));
+    }
+    comparable
+}
+
+fn produce(connection: &mut Connection, topic: &str, text: &str) {
+    let records = Some(Batch::of(text, 1, 1_500_000_000_000).encode().into());
+    let data = PartitionProduceData { index: 0, records };
+    let topic = TopicProduceData { name: topic.into(), partition_data: vec![data], ..Default::default() };
+    let request =
+        ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
+    wait_for("an acknowledgement", || {
+        (connection.call(9, &request).responses[0].partition_responses[0].error_code == 0).then_some(())
+    });
+}
+
+fn consume(connection: &mut Connection, topic: &str) -> Vec<String> {
+    let partition = FetchPartition { partition_max_bytes: 1 << 20, ..Default::default() };
+    let topic = FetchTopic { topic: topic.into(), partitions: vec![partition], ..Default::default() };
+    let request =
+        FetchRequest { max_bytes: 1 << 20, topics: vec![topic], replica_id: -1, ..Default::default() };
+    let response = connection.call(11, &request);
+    let records = response.responses[0].partitions[0].records.clone();
+    let bytes = match records {
+        Some(wire::Records::Bytes(bytes)) => bytes,
+        other => panic!("records came as {other:?}"),
+    };
+    let records = batch::read(&bytes).into_iter().flat_map(|batch| batch.records);
+    records.map(|record| String::from_utf8_lossy(&record.value.unwrap_or_default()).into_owned()).collect()
+}
+
+fn start_on(zookeeper: &ZooKeeper) -> Broker {
+    let connect = ("zookeeper.connect", &*zookeeper.address());
+    let mut broker = Broker::start_as(Server::Barnabas, &[connect, SESSION_TIMEOUT, CONNECTION_TIMEOUT]);
+    OUTAGE.iter().for_each(|text| broker.allow_log(text));
+    broker
+}
+
+fn registration(zookeeper: &ZooKeeper) -> Option<Znode> {
+    zookeeper.dump("").remove("/brokers/ids/1")
+}
+
+#[test]
+fn data_flow_while_zookeeper_is_down_and_the_broker_stops_without_it() {
+    if !has_java() {
+        return;
+    }
+    let zookeeper = ZooKeeper::start(SHORT_SESSIONS);
+    let mut broker = start_on(&zookeeper);
+    let mut connection = Connection::open(&broker.address());
+    create_topic(&mut connection, "t", 1, &[]);
+    produce(&mut connection, "t", "before");
+    zookeeper.stop();
+    for _ in 0..20 {
+        produce(&mut connection, "t", "during");
+    }
+    assert_eq!(consume(&mut connection, "t").len(), 21);
+    zookeeper.start_again();
+    create_topic(&mut connection, "later", 1, &[]);
+    produce(&mut connection, "later", "after");
+    assert!(registration(&zookeeper).is_some());
+    zookeeper.stop();
+    broker.allow_log("the store's session was not closed");
+    broker.allow_log("the broker's id is taken");
+    // A stop that waits for ZooKeeper would end in a panic here.
+    broker.stop();
+    zookeeper.start_again();
+    broker.start_again();
+    let mut connection = Connection::open(&broker.address());
+    assert_eq!(consume(&mut connection, "t").len(), 21);
+    assert_eq!(consume(&mut connection, "later"), ["after-0"]);
+}
+
+/// C062, C063.
+#[test]
+fn an_expired_broker_joins_again_by_itself() {
+    if !has_java() {
+        return;
+    }
+    let zookeeper = ZooKeeper::start(SHORT_SESSIONS);
+    let broker = start_on(&zookeeper);
+    let mut connection = Connection::open(&broker.address());
+    create_topic(&mut connection, "t", 1, &[]);
+    let controllers = |tree: &BTreeMap<String, Znode>| tree["/controller_epoch"].data.clone();
+    let first = zookeeper.dump("");
+    broker.signal(Signal::STOP);
+    wait_for("the end of the session", || registration(&zookeeper).is_none().then_some(()));
+    broker.signal(Signal::CONT);
+    wait_for("the broker's return", || registration(&zookeeper));
+    create_topic(&mut connection, "u", 1, &[]);
+    produce(&mut connection, "t", "again");
+    produce(&mut connection, "u", "again");
+    alter(&mut connection, 2, "u", &[("max.message.bytes", "1000")]);
+    wait_for("the changed setting", || {
+        let records = Some(Batch::of(&"x".repeat(2_000), 1, 1_500_000_000_000).encode().into());
+        let data = PartitionProduceData { index: 0, records };
+        let topic = TopicProduceData { name: "u".into(), partition_data: vec![data], ..Default::default() };
+        let request =
+            ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
+        let answer = connection.call(9, &request).responses[0].partition_responses[0].error_code;
+        (answer == 10).then_some(())
+    });
+    assert_ne!(controllers(&first), controllers(&zookeeper.dump("")));
+}
+
+/// C063, KAFKA-4428: an earlier life is waited for, another broker's is respected.
+#[test]
+fn a_killed_broker_waits_for_its_old_session_and_a_live_id_is_refused() {
+    if !has_java() {
+        return;
+    }
+    let zookeeper = ZooKeeper::start(SHORT_SESSIONS);
+    let mut broker = start_on(&zookeeper);
+    broker.allow_log("the broker's id is taken");
+    broker.kill();
+    broker.start_again();
+    let alive = registration(&zookeeper).expect("the broker is registered");
+    let connect = ("zookeeper.connect", &*zookeeper.address());
+    let mut other = Broker::prepare(&[connect, SESSION_TIMEOUT, CONNECTION_TIMEOUT]);
+    other.allow_log("the broker's id is taken");
+    let said = other.start_refused();
+    assert!(said.contains("a live broker is registered with id 1 already"), "{said}");
+    assert_eq!(registration(&zookeeper), Some(alive));
+    let mut connection = Connection::open(&broker.address());
+    create_topic(&mut connection, "t", 1, &[]);
+    let names = connection.call(
+        9,
+        &MetadataRequest {
+            topics: Some(vec![MetadataRequestTopic { name: Some("t".into()), ..Default::default() }]),
+            ..Default::default()
+        },
+    );
+    assert_eq!(names.brokers.len(), 1);
+}
+
+#[test]
+fn an_ensemble_that_is_not_there_is_one_clear_line() {
+    let mut broker = Broker::prepare(&[
+        ("zookeeper.connect", "127.0.0.1:1/x"),
+        ("zookeeper.connection.timeout.ms", "500"),
+    ]);
+    let said = broker.start_refused();
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.contains("no session with ZooKeeper within 500 ms: 127.0.0.1:1"), "{said}");
+    assert!(!broker.data_dir().join("meta.properties").exists());
+}

@@ -1,0 +1,116 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use snafu::{ResultExt, ensure};
+use tracing::warn;
+
+use super::error::*;
+use crate::config::BrokerConfig;
+use crate::coordination::{
+    AclPolicy, ConnectString, EmbeddedStore, EmbeddedStoreOptions, Ensemble, Store, StoreError,
+    ZooKeeperEnsemble, ZooKeeperOptions,
+};
+use crate::runtime::fs::{Durability, FileSystem};
+use crate::runtime::{Clock, Random};
+
+/// Where the broker's sessions come from.
+pub(super) struct Backend {
+    ensemble: Box<dyn Ensemble>,
+    /// `embedded`, or the ensemble as `zookeeper.connect` names it.
+    pub name: String,
+    /// How long the registration of an earlier life of this broker may stand in the way.
+    pub registration_patience: Duration,
+    /// Its end is the end of the broker; an ensemble is waited for.
+    pub ends_with_process: bool,
+}
+
+/// Added to the time in which an ensemble ends an earlier session of this broker. The embedded store ends it at once;
+/// writing the registration takes a moment all the same.
+const REGISTRATION_SLACK: Duration = Duration::from_secs(10);
+
+impl Backend {
+    /// `zookeeper.connect` names an ensemble; without it the store lies in the first log folder.
+    pub async fn open(
+        config: &BrokerConfig,
+        file_system: Arc<dyn FileSystem>,
+        paths: &[PathBuf],
+        clock: &Clock,
+        random: &Random,
+    ) -> Result<Backend, StartError> {
+        match config.zookeeper_connect() {
+            None => {
+                let store = open_embedded(file_system, paths, clock)?;
+                Ok(Backend { ends_with_process: true, ..Backend::of(Box::new(store), "embedded") })
+            }
+            Some(connect) => {
+                let ensemble = open_zookeeper(config, connect, random).await?;
+                let registration_patience =
+                    milliseconds(config.zookeeper_session_timeout_ms()) + REGISTRATION_SLACK;
+                Ok(Backend { registration_patience, ..Backend::of(Box::new(ensemble), connect) })
+            }
+        }
+    }
+
+    pub fn of(ensemble: Box<dyn Ensemble>, name: &str) -> Backend {
+        Backend {
+            ensemble,
+            name: name.to_owned(),
+            registration_patience: REGISTRATION_SLACK,
+            ends_with_process: false,
+        }
+    }
+
+    pub async fn session(&self) -> Result<Arc<dyn Store>, StoreError> {
+        self.ensemble.open_session().await
+    }
+}
+
+fn open_embedded(
+    file_system: Arc<dyn FileSystem>,
+    paths: &[PathBuf],
+    clock: &Clock,
+) -> Result<EmbeddedStore, StartError> {
+    let dir = paths.first().cloned().unwrap_or_default();
+    let options = EmbeddedStoreOptions {
+        file_system,
+        dir: dir.clone(),
+        clock: clock.clone(),
+        durability: Durability::Synced,
+    };
+    let opened = EmbeddedStore::open(options)?;
+    if opened.cut_bytes > 0 {
+        warn!(dir = %dir.display(), bytes = opened.cut_bytes, "cut an unfinished write off the store's log");
+    }
+    Ok(opened.store)
+}
+
+async fn open_zookeeper(
+    config: &BrokerConfig,
+    connect: &str,
+    random: &Random,
+) -> Result<ZooKeeperEnsemble, StartError> {
+    let digest = config.zookeeper_digest();
+    ensure!(!config.zookeeper_set_acl() || digest.is_some(), NoZooKeeperIdentitySnafu);
+    let session_timeout = milliseconds(config.zookeeper_session_timeout_ms());
+    let ensemble = ZooKeeperEnsemble::new(ZooKeeperOptions {
+        connect: ConnectString::parse(connect)?,
+        session_timeout,
+        connection_timeout: config.zookeeper_connection_timeout_ms().map_or(session_timeout, milliseconds),
+        in_flight_max: usize::try_from(config.zookeeper_max_in_flight_requests()).unwrap_or(1),
+        acl: if config.zookeeper_set_acl() { AclPolicy::Creator } else { AclPolicy::Open },
+        auth: digest
+            .map(|identity| ("digest".to_owned(), Bytes::copy_from_slice(identity.as_bytes())))
+            .into_iter()
+            .collect(),
+        random: random.clone(),
+    })
+    .context(StartThreadSnafu)?;
+    ensemble.create_chroot().await.context(StoreSnafu)?;
+    Ok(ensemble)
+}
+
+fn milliseconds(ms: i32) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}

@@ -1,0 +1,89 @@
+//! The broker's part in the cluster from one session to the next: registered, and standing for controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use super::backend::Backend;
+use crate::controller::registration::{self, Registration, RegistrationError};
+use crate::controller::{ControlChannel, Controller, ControllerEnd};
+use crate::coordination::{CurrentSession, SessionState, Store, StoreError};
+use crate::replica::ReplicaManager;
+use crate::runtime::task::Shutdown;
+
+/// Owns the controller, and brings the broker back when its session has expired.
+pub(super) struct Membership {
+    pub backend: Arc<Backend>,
+    /// The session that everybody else uses, whichever it is.
+    pub current: Arc<CurrentSession>,
+    pub cluster_id: String,
+    pub registration: Registration,
+    pub replicas: Arc<ReplicaManager>,
+    pub controller: Controller,
+    pub channel: Arc<dyn ControlChannel>,
+}
+
+/// Before a session is opened again, as Kafka.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Membership {
+    /// Runs until the broker stops. `session` is one in which the broker is registered.
+    pub async fn run(mut self, mut session: Arc<dyn Store>, shutdown: Shutdown) {
+        loop {
+            let channel = Arc::clone(&self.channel);
+            let ended = self.controller.run(Arc::clone(&session), channel, shutdown.requested()).await;
+            match ended {
+                ControllerEnd::Stopped => {
+                    info!("the controller stopped");
+                    return;
+                }
+                ControllerEnd::SessionExpired => warn!("the session expired: joining the cluster again"),
+                ControllerEnd::StoreFailed(error) => self.survive(error),
+            }
+            if session.session_state() != SessionState::Expired {
+                sleep(PAUSE).await;
+                continue;
+            }
+            tokio::select! {
+                joined = self.join_again() => session = joined,
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+
+    /// The embedded store lives and dies with this process; an ensemble is waited for.
+    fn survive(&self, error: StoreError) {
+        assert!(!self.backend.ends_with_process, "the embedded store failed: {error}");
+        error!(%error, "the controller cannot use the store, trying again");
+    }
+
+    async fn join_again(&self) -> Arc<dyn Store> {
+        loop {
+            match self.backend.session().await {
+                Ok(session) => match self.register(&*session).await {
+                    Ok(()) => {
+                        self.current.replace(Arc::clone(&session));
+                        return session;
+                    }
+                    Err(error) => {
+                        error!(%error, "the broker is not registered");
+                        // Its ephemeral nodes must not stay behind; when this fails they expire.
+                        let _ = session.close().await;
+                    }
+                },
+                Err(error) => warn!(%error, "no session, trying again"),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn register(&self, session: &dyn Store) -> Result<(), RegistrationError> {
+        let patience = self.backend.registration_patience;
+        let registered =
+            registration::register_again(session, &self.registration, &self.cluster_id, patience).await?;
+        self.replicas.registered(registered);
+        Ok(())
+    }
+}
