@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use crate::config::{BrokerConfig, Compression, TimestampType, TopicConfig};
+use crate::config::{BrokerConfig, Compression, RecordVersion, TimestampType, TopicConfig};
 use crate::log::{Cleanup, LogConfig};
 use crate::network::{ConnectionLimits, ListenerOptions};
-use crate::records::{self, AppendOrigin, Codec, RecordSetFormat, TargetCompression, ValidationRules};
+use crate::records::{
+    self, AppendOrigin, Codec, MessageFormat, RecordSetFormat, TargetCompression, ValidationRules,
+};
 use crate::replica::TopicSettings;
 
 /// What a topic's settings mean for its logs and for what is appended to them.
@@ -13,6 +15,7 @@ pub(super) fn topic_settings(config: &TopicConfig) -> TopicSettings {
     TopicSettings {
         log: log_config(config),
         validation: validation_rules(config),
+        is_down_converted: config.message_downconversion_enable,
         min_insync_replicas: usize::try_from(config.min_insync_replicas).unwrap_or(1),
     }
 }
@@ -39,6 +42,11 @@ fn validation_rules(config: &TopicConfig) -> ValidationRules {
     ValidationRules {
         origin: AppendOrigin::Client,
         format: RecordSetFormat::Batch,
+        message_format: match config.message_format {
+            RecordVersion::V0 => MessageFormat::V0,
+            RecordVersion::V1 => MessageFormat::V1,
+            RecordVersion::V2 => MessageFormat::V2,
+        },
         timestamp_type: match config.message_timestamp_type {
             TimestampType::CreateTime => records::TimestampType::CreateTime,
             TimestampType::LogAppendTime => records::TimestampType::LogAppendTime,

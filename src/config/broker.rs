@@ -201,8 +201,24 @@ impl BrokerConfig {
         Ok(())
     }
 
+    /// Brokers of the cluster's level must be able to read what is stored.
+    fn check_message_format(&self, read: &Reader<'_>) -> Result<(), ConfigError> {
+        let level = self.inter_broker_protocol_version;
+        let text = read.text("log.message.format.version").unwrap_or_default();
+        let Some(format) = ProtocolVersion::parse(text) else { return Ok(()) };
+        if level.ignores_message_format() || format.record_version() <= level.record_version() {
+            return Ok(());
+        }
+        inconsistent(format!(
+            "log.message.format.version {text} can only be used when inter.broker.protocol.version is set to \
+             version {} or higher",
+            format.first_of_record_version().name()
+        ))
+    }
+
     fn check_logs(&self) -> Result<(), ConfigError> {
         let read = Reader { values: &self.values };
+        self.check_message_format(&read)?;
         let topics = &self.topic_defaults;
         if topics.segment_ms < 1 {
             return inconsistent("log.roll.ms must be greater than or equal to 1");
@@ -356,7 +372,7 @@ impl<'a> Reader<'a> {
         i16::try_from(self.long(name)).unwrap_or_else(|_| panic!("{name} is a short"))
     }
 
-    fn text(&self, name: &str) -> Option<&'a str> {
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         match self.value(name) {
             Some(Value::Text(text)) => Some(text),
             _ => None,

@@ -31,4 +31,4 @@ pub use reference::configs_reference;
 pub use topic::{CleanupPolicy, Compression, TimestampType, TopicConfig};
 pub use update::{Operation, Scope, alter_broker, alter_topic};
 pub use value::{Secret, Value};
-pub use version::ProtocolVersion;
+pub use version::{ProtocolVersion, RecordVersion};

@@ -6,6 +6,7 @@ use super::error::{
 use super::keys::{Key, Kind, TOPIC, topic_key};
 use super::properties::Properties;
 use super::value::Value;
+use super::version::{ProtocolVersion, RecordVersion};
 
 /// The effective settings of one topic: its overrides on the broker's defaults.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,8 @@ pub struct TopicConfig {
     pub max_compaction_lag_ms: i64,
     pub max_message_bytes: i32,
     pub message_downconversion_enable: bool,
+    /// What records are stored in: `message.format.version`, where the cluster's level still heeds it.
+    pub message_format: RecordVersion,
     /// How far a create time may lie after the broker's clock, the older single bound already applied.
     pub message_timestamp_after_max_ms: i64,
     /// How far a create time may lie before the broker's clock, the older single bound already applied.
@@ -113,7 +116,9 @@ impl TopicConfig {
             }
         }
         match effective_values(&usable, broker.values()) {
-            Ok(values) => (TopicReader { values: &values }.config(), left_out),
+            Ok(values) => {
+                (TopicReader { values: &values }.config(heeds_message_format(broker.values())), left_out)
+            }
             Err(error) => {
                 left_out.push(error);
                 (broker.topic_defaults().as_ref().clone(), left_out)
@@ -124,7 +129,7 @@ impl TopicConfig {
     /// Takes the broker's values in the order of its table.
     pub(super) fn defaults(broker: &[Option<Value>]) -> TopicConfig {
         let values = default_values(broker);
-        TopicReader { values: &values }.config()
+        TopicReader { values: &values }.config(heeds_message_format(broker))
     }
 }
 
@@ -152,8 +157,7 @@ fn default_value(key: &Key, broker: &Reader<'_>) -> Value {
         let text = key.default.unwrap_or_default();
         key.parse(text).unwrap_or_else(|error| panic!("a topic key has a valid default: {error}"))
     };
-    if key.name == "message.format.version" {
-        // Batches are written in format v2 whatever log.message.format.version says.
+    if key.name == "message.format.version" && !heeds_message_format(broker.values) {
         return built_in();
     }
     let set = key.synonyms.iter().find_map(|name| broker.value(name).map(|value| (*name, value)));
@@ -166,6 +170,12 @@ fn default_value(key: &Key, broker: &Reader<'_>) -> Value {
         }
         _ => value.clone(),
     }
+}
+
+/// Whether the cluster may have brokers and consumers that know no newer format than the topics'.
+fn heeds_message_format(broker: &[Option<Value>]) -> bool {
+    let level = Reader { values: broker }.text("inter.broker.protocol.version");
+    level.and_then(ProtocolVersion::parse).is_some_and(|level| !level.ignores_message_format())
 }
 
 fn unit_ms(name: &str) -> i64 {
@@ -184,7 +194,7 @@ struct TopicReader<'a> {
 }
 
 impl TopicReader<'_> {
-    fn config(&self) -> TopicConfig {
+    fn config(&self, heeds_message_format: bool) -> TopicConfig {
         TopicConfig {
             cleanup_policy: CleanupPolicy {
                 compact: self.list("cleanup.policy").iter().any(|policy| policy == "compact"),
@@ -205,6 +215,7 @@ impl TopicReader<'_> {
             max_compaction_lag_ms: self.long("max.compaction.lag.ms"),
             max_message_bytes: self.int("max.message.bytes"),
             message_downconversion_enable: self.boolean("message.downconversion.enable"),
+            message_format: self.message_format(heeds_message_format),
             message_timestamp_after_max_ms: self.timestamp_bound("message.timestamp.after.max.ms"),
             message_timestamp_before_max_ms: self.timestamp_bound("message.timestamp.before.max.ms"),
             message_timestamp_type: match self.text("message.timestamp.type") {
@@ -223,6 +234,11 @@ impl TopicReader<'_> {
             segment_ms: self.long("segment.ms"),
             unclean_leader_election_enable: self.boolean("unclean.leader.election.enable"),
         }
+    }
+
+    fn message_format(&self, is_heeded: bool) -> RecordVersion {
+        let level = ProtocolVersion::parse(self.text("message.format.version"));
+        level.filter(|_| is_heeded).map_or(RecordVersion::V2, ProtocolVersion::record_version)
     }
 
     fn compression(&self) -> Compression {

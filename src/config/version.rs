@@ -7,6 +7,14 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolVersion(u8);
 
+/// A format of stored records, by its magic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordVersion {
+    V0,
+    V1,
+    V2,
+}
+
 /// Oldest first; every level that Kafka 3.9 and 4.0 know.
 const NAMES: &[&str] = &[
     "0.8.0",
@@ -80,6 +88,29 @@ impl ProtocolVersion {
         u8::try_from(at).ok().map(ProtocolVersion)
     }
 
+    /// From this level on `message.format.version` has no effect: records are stored in the newest format.
+    pub(super) fn ignores_message_format(self) -> bool {
+        ProtocolVersion::parse("3.0-IV1").is_some_and(|first| self >= first)
+    }
+
+    /// The record format that came with the level, or before it.
+    pub fn record_version(self) -> RecordVersion {
+        let is_at_least = |name| ProtocolVersion::parse(name).is_some_and(|level| self >= level);
+        if is_at_least("0.11.0-IV0") {
+            RecordVersion::V2
+        } else if is_at_least("0.10.0-IV0") {
+            RecordVersion::V1
+        } else {
+            RecordVersion::V0
+        }
+    }
+
+    /// The oldest level with the same record format.
+    pub(super) fn first_of_record_version(self) -> ProtocolVersion {
+        let levels = (0..=self.0).map(ProtocolVersion);
+        levels.into_iter().find(|level| level.record_version() == self.record_version()).unwrap_or(self)
+    }
+
     pub fn name(self) -> &'static str {
         NAMES[usize::from(self.0)]
     }
@@ -126,6 +157,17 @@ mod tests {
         check("9.9", None);
         check("2", None);
         check("", None);
+    }
+
+    #[test]
+    fn record_formats_came_with_0_10_and_0_11() {
+        let format = |text| ProtocolVersion::parse(text).unwrap().record_version();
+        assert_eq!(format("0.9.0"), RecordVersion::V0);
+        assert_eq!(format("0.10.0-IV0"), RecordVersion::V1);
+        assert_eq!(format("0.10.2"), RecordVersion::V1);
+        assert_eq!(format("0.11.0-IV0"), RecordVersion::V2);
+        let is_ignored = |text| ProtocolVersion::parse(text).unwrap().ignores_message_format();
+        assert!(is_ignored("3.0-IV1") && is_ignored("3.9") && !is_ignored("3.0-IV0") && !is_ignored("2.8"));
     }
 
     #[test]

@@ -300,6 +300,10 @@ impl Log {
         let rules = ProducerRules { origin: request.origin, needs_verification: false, guard: None };
         for batch in &request.batches {
             let header = match request.numbering {
+                // Old messages have no place for an epoch.
+                Numbering::Leader(_) if batch.header.magic < 2 => {
+                    BatchHeader { base_offset: next_offset, ..batch.header }
+                }
                 Numbering::Leader(leader_epoch) => {
                     BatchHeader { base_offset: next_offset, leader_epoch, ..batch.header }
                 }
@@ -434,9 +438,15 @@ impl Log {
     }
 
     /// Done before the records are written: a failure then leaves an epoch without records, which is harmless.
-    fn note_epochs<'a>(&self, headers: impl Iterator<Item = &'a BatchHeader>) -> Result<(), LogError> {
+    fn note_epochs<'a>(
+        &self,
+        headers: impl Iterator<Item = &'a BatchHeader> + Clone,
+    ) -> Result<(), LogError> {
         if self.is_epochs_file_stale.load(Ordering::Acquire) {
             self.write_epochs()?;
+        }
+        if headers.clone().any(|header| header.magic < 2) {
+            return self.forget_epochs();
         }
         let latest = self.latest_epoch();
         let mut news = headers.filter(|header| header.leader_epoch > latest).peekable();

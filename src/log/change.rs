@@ -89,7 +89,7 @@ impl Log {
         facts.collect()
     }
 
-    fn modified(&self, segment: &Segment) -> Result<Timestamp, LogError> {
+    pub(super) fn modified(&self, segment: &Segment) -> Result<Timestamp, LogError> {
         let path = self.place.join(&FileKind::Records.name(segment.base_offset));
         let metadata = self.place.fs().metadata(&path);
         Ok(self.place.check(metadata, "reading", &path)?.modified)

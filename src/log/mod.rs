@@ -13,6 +13,7 @@ mod append;
 mod change;
 pub mod checkpoint;
 mod config;
+mod conversion;
 mod directories;
 mod directory;
 mod epoch_cache;
@@ -42,6 +43,7 @@ mod transaction_index;
 
 pub use append::{AppendInfo, FlushWanted};
 pub use config::{Cleanup, LogConfig};
+pub use conversion::{Conversion, ConversionError};
 pub use directories::LogDirectories;
 pub use directory::LogDirectory;
 pub use epoch_cache::{EpochEndOffset, EpochEntry, LeaderEpochCache};

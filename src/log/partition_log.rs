@@ -289,6 +289,18 @@ impl Log {
         if is_changed { self.write_epochs() } else { Ok(()) }
     }
 
+    /// Where epochs begin and end cannot be told of a log with old messages at its end: replicas then agree by the
+    /// high watermark. The caller holds the append lock.
+    pub(super) fn forget_epochs(&self) -> Result<(), LogError> {
+        let mut epochs = self.epochs.write();
+        if epochs.latest_epoch().is_none() {
+            return Ok(());
+        }
+        epochs.clear();
+        drop(epochs);
+        self.write_epochs()
+    }
+
     /// Writes the epochs to their file, which the next flush makes durable.
     ///
     /// Kafka syncs here. There is no need: records carry their epoch, the recovery point does not pass an

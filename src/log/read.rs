@@ -141,6 +141,40 @@ impl Log {
         })
     }
 
+    /// Where segments begin, newest first, as old clients ask for it: up to `count` of them, from the last whose
+    /// file was written at or before `timestamp` on backwards; [`Timestamp::NONE`] = from the log's end, -2 = only
+    /// the first. The log's end counts as written `now`. May wait for the disk.
+    pub fn offsets_before(
+        &self,
+        timestamp: Timestamp,
+        count: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Offset>, LogError> {
+        const EARLIEST: Timestamp = Timestamp(-2);
+        self.again_if_deleted(|| {
+            self.ensure_open()?;
+            let segments = self.segments.load();
+            let log_start_offset = self.log_start_offset();
+            let mut places = Vec::with_capacity(segments.len() + 1);
+            for segment in segments.iter() {
+                let written = if timestamp < Timestamp(0) { now } else { self.modified(segment)? };
+                places.push((segment.base_offset.max(log_start_offset), written));
+            }
+            if segments.last().is_some_and(|last| last.size_bytes() > 0) {
+                places.push((self.log_end_offset(), now));
+            }
+            let end = match timestamp {
+                Timestamp::NONE => places.len(),
+                EARLIEST => 1,
+                timestamp => places.iter().rposition(|place| place.1 <= timestamp).map_or(0, |at| at + 1),
+            };
+            let mut listed: Vec<Offset> =
+                places.iter().take(end).rev().take(count).map(|place| place.0).collect();
+            listed.sort_by(|a, b| b.cmp(a));
+            Ok(listed)
+        })
+    }
+
     /// The first record that has the greatest timestamp of all. `None` in a log without timestamps.
     /// May wait for the disk.
     pub fn fetch_offset_of_max_timestamp(&self) -> Result<Option<FoundOffset>, LogError> {

@@ -81,6 +81,8 @@ pub(super) struct BatchScan {
     file: Arc<dyn File>,
     position: u64,
     end: u64,
+    /// What is read at once, if no batch needs more.
+    piece_bytes: u64,
     buffer: Bytes,
 }
 
@@ -88,7 +90,12 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 impl BatchScan {
     pub(super) fn new(file: Arc<dyn File>, position: u32, end: u32) -> Self {
-        BatchScan { file, position: u64::from(position), end: u64::from(end), buffer: Bytes::new() }
+        Self::with_piece(file, position, end, PIECE_BYTES)
+    }
+
+    pub(super) fn with_piece(file: Arc<dyn File>, position: u32, end: u32, piece_bytes: u64) -> Self {
+        let (position, end) = (u64::from(position), u64::from(end));
+        BatchScan { file, position, end, piece_bytes, buffer: Bytes::new() }
     }
 
     /// The next batch, not checked against its CRC. A batch that the end cuts is damaged.
@@ -104,7 +111,7 @@ impl BatchScan {
             if needed as u64 > rest || self.buffer.len() as u64 >= rest {
                 break;
             }
-            self.fill(rest.min(PIECE_BYTES.max(needed as u64))).map_err(ScanError::Io)?;
+            self.fill(rest.min(self.piece_bytes.max(needed as u64))).map_err(ScanError::Io)?;
             batch = Batch::read(self.buffer.clone());
         }
         let batch = batch.map_err(ScanError::Damaged)?;

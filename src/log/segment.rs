@@ -303,7 +303,8 @@ impl Segment {
         let mut scan = self.scan(place, start, size_bytes, waiting)?;
         while let Some((position, header)) = self.step(place, &mut scan)? {
             if header.last_offset() >= offset {
-                return Ok(Some((position, header.base_offset)));
+                // An old message that others are compressed in has the offset of the last of them.
+                return Ok(Some((position, header.base_offset.min(offset))));
             }
         }
         Ok(None)
@@ -397,20 +398,10 @@ impl Segment {
             entry.map_or(self.base_offset, |entry| self.base_offset.plus(i64::from(entry.relative_offset)));
         let start = self.floor(place, indexed.max(from), Waiting::Allowed)?.map_or(0, |entry| entry.position);
         let mut scan = BatchScan::new(self.file(place)?, start, self.size_bytes());
-        let mut next_offset = from;
         while let Some(batch) = self.step_batch(place, &mut scan)? {
-            let BatchHeader { magic, max_timestamp, leader_epoch, .. } = batch.header;
-            if max_timestamp >= timestamp && batch.header.last_offset() >= from {
-                let found = match magic {
-                    2 => batch.first_record_at_or_after(timestamp, from)?,
-                    // What is compressed in an old message is not looked at: its first record is early enough.
-                    _ => Some((next_offset, max_timestamp)),
-                };
-                if let Some((offset, timestamp)) = found {
-                    return Ok(Some(FoundOffset { offset, timestamp, leader_epoch }));
-                }
+            if let Some((offset, timestamp)) = batch.first_record_at_or_after(timestamp, from)? {
+                return Ok(Some(FoundOffset { offset, timestamp, leader_epoch: batch.header.leader_epoch }));
             }
-            next_offset = batch.header.next_offset().max(from);
         }
         Ok(None)
     }
@@ -424,10 +415,7 @@ impl Segment {
         };
         let mut scan = BatchScan::new(self.file(place)?, position, size_bytes);
         let Some(batch) = self.step_batch(place, &mut scan)? else { return Ok(None) };
-        let found = match batch.header.magic {
-            2 => batch.record_with_max_timestamp()?,
-            _ => Some((batch.header.last_offset(), batch.header.max_timestamp)),
-        };
+        let found = batch.record_with_max_timestamp()?;
         let leader_epoch = batch.header.leader_epoch;
         Ok(found.map(|(offset, timestamp)| FoundOffset { offset, timestamp, leader_epoch }))
     }

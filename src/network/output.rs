@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::api::{Part, ResponseFrame};
-use crate::log::FileSlice;
+use crate::log::{Conversion, FileSlice};
+use crate::replica::next_converted_piece;
 
 /// The most buffers one vectored write takes.
 const SLICES_MAX: usize = 64;
@@ -29,7 +30,18 @@ pub(super) struct Output {
 enum Pending {
     Memory(Bytes),
     File { slice: FileSlice, cache: CacheState },
+    Converted(Converted),
 }
+
+/// A conversion, of which one piece at a time is made and sent.
+enum Converted {
+    Waiting(Box<Conversion>),
+    Making(MadePiece),
+    /// Between the two.
+    Taken,
+}
+
+type MadePiece = Pin<Box<dyn Future<Output = io::Result<(Box<Conversion>, Bytes)>> + Send>>;
 
 /// Whether a file range lies in the page cache: sendfile must not wait for a disk on a worker thread.
 enum CacheState {
@@ -54,6 +66,7 @@ impl Output {
             self.parts.push_back(match part {
                 Part::Memory(bytes) => Pending::Memory(bytes),
                 Part::File(slice) => Pending::File { slice, cache: CacheState::Unknown },
+                Part::Converted(conversion) => Pending::Converted(Converted::Waiting(conversion)),
             });
         }
     }
@@ -66,8 +79,17 @@ impl Output {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         while !self.parts.is_empty() {
-            if let Some(Pending::File { slice, cache }) = self.parts.front_mut() {
-                ready!(poll_warm(slice, cache, context))?;
+            match self.parts.front_mut() {
+                Some(Pending::File { slice, cache }) => ready!(poll_warm(slice, cache, context))?,
+                Some(Pending::Converted(converted)) => {
+                    let piece = ready!(poll_piece(converted, context))?;
+                    let is_last = matches!(converted, Converted::Taken);
+                    if is_last {
+                        self.parts.pop_front();
+                    }
+                    self.parts.push_front(Pending::Memory(piece));
+                }
+                Some(Pending::Memory(_)) | None => {}
             }
             match self.send_front(stream) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -85,7 +107,9 @@ impl Output {
     fn send_front(&self, stream: &TcpStream) -> io::Result<usize> {
         match self.parts.front() {
             Some(Pending::File { slice, .. }) => send_file(stream, slice),
-            Some(Pending::Memory(first)) if matches!(self.parts.get(1), Some(Pending::File { .. })) => {
+            Some(Pending::Memory(first))
+                if matches!(self.parts.get(1), Some(Pending::File { .. } | Pending::Converted(_))) =>
+            {
                 // The kernel holds a short header back until the file's bytes follow, one packet instead of two.
                 stream.try_io(Interest::WRITABLE, || {
                     let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
@@ -120,7 +144,8 @@ impl Output {
                     return;
                 }
                 Some(Pending::File { slice, .. }) => sent -= slice.size_bytes as usize,
-                None => return,
+                // Turned into memory before it is sent.
+                Some(Pending::Converted(_)) | None => return,
             }
             self.parts.pop_front();
         }
@@ -141,6 +166,22 @@ fn send_file(stream: &TcpStream, slice: &FileSlice) -> io::Result<usize> {
             stream.try_write(buffer.get(..read).unwrap_or_default())
         }
     }
+}
+
+/// The next piece of a conversion, which is taken when that was the last.
+fn poll_piece(converted: &mut Converted, context: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    if let Converted::Waiting(_) = converted
+        && let Converted::Waiting(conversion) = std::mem::replace(converted, Converted::Taken)
+    {
+        *converted = Converted::Making(Box::pin(next_converted_piece(conversion)));
+    }
+    let Converted::Making(making) = converted else { return Poll::Ready(Ok(Bytes::new())) };
+    let (conversion, piece) = ready!(making.as_mut().poll(context))?;
+    *converted = match conversion.size_bytes() {
+        0 => Converted::Taken,
+        _ => Converted::Waiting(conversion),
+    };
+    Poll::Ready(Ok(piece))
 }
 
 /// Ready when the range is in the page cache; reads it on the blocking pool when it is not.

@@ -2,12 +2,12 @@ use bytes::Bytes;
 
 use crate::model::{Offset, Timestamp};
 
+use super::MessageFormat;
 use super::compression::{InflateLimits, Inflater};
 use super::cursor::{RecordCursor, Source};
-use super::error::{
-    CrcMismatchSnafu, IncompleteSnafu, InvalidCountSnafu, RecordsError, UnsupportedMagicSnafu,
-};
+use super::error::{CrcMismatchSnafu, IncompleteSnafu, InvalidCountSnafu, RecordsError};
 use super::header::BatchHeader;
+use super::legacy::Messages;
 use super::record::{Records, STORED_LIMITS};
 
 /// One whole batch: its header, and its bytes with the header.
@@ -87,12 +87,12 @@ impl Batch {
         Ok(())
     }
 
-    /// The records, decompressed as they are walked.
+    /// The records, decompressed as they are walked. Messages of v0 and v1 are records without headers.
     ///
-    /// Errors: [`RecordsError::UnsupportedMagic`] for v0 and v1, [`RecordsError::UnknownCodec`],
-    /// [`RecordsError::InvalidCount`]. Damage further on comes out of the iterator.
+    /// Errors: [`RecordsError::UnknownCodec`], [`RecordsError::InvalidCount`], and
+    /// [`RecordsError::MalformedRecord`] for damaged messages. Damage further on comes out of the iterator.
     pub fn records(&self) -> Result<Records, RecordsError> {
-        Records::of(self)
+        Records::of(self, STORED_LIMITS)
     }
 
     /// The records' bytes, compressed as they are.
@@ -102,7 +102,7 @@ impl Batch {
 
     /// Decompresses the records; `None` when they are not compressed.
     pub(super) fn inflater(&self, limits: InflateLimits) -> Result<Option<Inflater>, RecordsError> {
-        Ok(Inflater::new(self.header.attributes.codec()?, self.payload(), limits))
+        Ok(Inflater::new(self.header.attributes.codec()?, MessageFormat::V2, self.payload(), limits))
     }
 
     /// The first record that is at or after `timestamp` and not before `from`.
@@ -139,7 +139,9 @@ impl Batch {
         mut is_wanted: impl FnMut((Offset, Timestamp)) -> bool,
     ) -> Result<Option<(Offset, Timestamp)>, RecordsError> {
         let header = &self.header;
-        snafu::ensure!(header.magic == 2, UnsupportedMagicSnafu { magic: header.magic });
+        if header.magic != 2 {
+            return self.find_message(is_wanted);
+        }
         snafu::ensure!(header.record_count >= 0, InvalidCountSnafu { count: header.record_count });
         let mut inflater = self.inflater(STORED_LIMITS)?;
         let mut plain = &self.bytes[BatchHeader::SIZE..];
@@ -153,6 +155,20 @@ impl Batch {
                 cursor.next_shape().map_err(|fault| RecordsError::MalformedRecord { batch_index, fault })?;
             let offset = header.base_offset.plus(i64::from(shape.offset_delta));
             let found = (offset, header.timestamp_of(shape.timestamp_delta));
+            if is_wanted(found) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_message(
+        &self,
+        mut is_wanted: impl FnMut((Offset, Timestamp)) -> bool,
+    ) -> Result<Option<(Offset, Timestamp)>, RecordsError> {
+        for message in Messages::of(self, STORED_LIMITS)? {
+            let message = message?;
+            let found = (message.offset, message.timestamp);
             if is_wanted(found) {
                 return Ok(Some(found));
             }

@@ -2,11 +2,11 @@ use bytes::Bytes;
 
 use crate::model::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp};
 
-use super::Codec;
 use super::compression::Deflater;
 use super::control::TransactionMarker;
 use super::cursor::write_varlong;
 use super::header::{Attributes, BatchHeader, TimestampType};
+use super::{Codec, MessageFormat};
 
 /// Writes one v2 batch: coordinators' records, control markers, tests.
 ///
@@ -16,8 +16,11 @@ use super::header::{Attributes, BatchHeader, TimestampType};
 pub struct BatchBuilder {
     header: BatchHeader,
     /// Room for the header, then the records.
-    bytes: Vec<u8>,
+    output: Option<Deflater>,
+    /// The batch's bytes so far, before compression.
+    size_bytes: usize,
     record: Vec<u8>,
+    length: Vec<u8>,
     level: Option<i32>,
 }
 
@@ -46,8 +49,10 @@ impl BatchBuilder {
                 base_sequence: -1,
                 record_count: 0,
             },
-            bytes: vec![0; BatchHeader::SIZE],
+            output: None,
+            size_bytes: BatchHeader::SIZE,
             record: Vec::new(),
+            length: Vec::new(),
             level: None,
         }
     }
@@ -80,7 +85,7 @@ impl BatchBuilder {
         self
     }
 
-    /// Compresses the records; `level` `None` = the codec's default.
+    /// Compresses the records; `level` `None` = the codec's default. Must be said before the first record.
     pub fn compression(mut self, codec: Codec, level: Option<i32>) -> Self {
         self.header.attributes = self.header.attributes.with_codec(codec);
         self.level = level;
@@ -121,8 +126,12 @@ impl BatchBuilder {
             write_field(&mut self.record, Some(key));
             write_field(&mut self.record, value);
         }
-        write_varlong(&mut self.bytes, self.record.len() as i64);
-        self.bytes.extend_from_slice(&self.record);
+        self.length.clear();
+        write_varlong(&mut self.length, self.record.len() as i64);
+        self.size_bytes += self.length.len() + self.record.len();
+        let output = self.output.get_or_insert_with(|| output(&self.header, self.level));
+        output.write(&self.length);
+        output.write(&self.record);
         self
     }
 
@@ -132,19 +141,28 @@ impl BatchBuilder {
 
     /// The batch's bytes so far, with the header and before compression.
     pub fn size_bytes(&self) -> usize {
-        self.bytes.len()
+        self.size_bytes
     }
 
     /// The batch, with its CRC. A batch without records is what compaction leaves; no client may send it.
     pub fn build(self) -> Bytes {
-        let codec = self.header.attributes.codec().unwrap_or_default();
-        if codec == Codec::None {
-            return seal(self.header, self.bytes).1;
-        }
-        let mut deflater = Deflater::new(codec, self.level, vec![0; BatchHeader::SIZE]);
-        deflater.write(&self.bytes[BatchHeader::SIZE..]);
-        seal(self.header, deflater.finish()).1
+        self.build_with_header().1
     }
+
+    pub(super) fn build_with_header(self) -> (BatchHeader, Bytes) {
+        let output = self.output.unwrap_or_else(|| output(&self.header, self.level));
+        seal(self.header, output.finish())
+    }
+
+    /// Bytes of the output so far; some may still be held back by the codec.
+    pub(super) fn written(&self) -> usize {
+        self.output.as_ref().map_or(BatchHeader::SIZE, Deflater::written)
+    }
+}
+
+fn output(header: &BatchHeader, level: Option<i32>) -> Deflater {
+    let codec = header.attributes.codec().unwrap_or_default();
+    Deflater::new(codec, MessageFormat::V2, level, vec![0; BatchHeader::SIZE])
 }
 
 /// The control batch that ends a transaction on a partition.

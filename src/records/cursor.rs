@@ -68,8 +68,12 @@ impl<S: Source> RecordCursor<S> {
     }
 
     /// Appends the next record's bytes, those after its length, to `into`, which grows only as they arrive.
-    pub fn next_body(&mut self, into: &mut BytesMut) -> Result<(), RecordFault> {
+    /// A record of more than `size_max` bytes is [`RecordFault::InflatedTooLarge`].
+    pub fn next_body(&mut self, into: &mut BytesMut, size_max: usize) -> Result<(), RecordFault> {
         let mut missing = self.read_length()?;
+        if missing > size_max {
+            return Err(RecordFault::InflatedTooLarge);
+        }
         loop {
             let rest = &self.source.chunk()[self.at..];
             let taken = rest.len().min(missing);

@@ -35,9 +35,15 @@ pub enum RecordsError {
     ))]
     WrongMagic { magic: i8 },
 
-    /// The format is known but cannot be read here.
-    #[snafu(display("message format v{magic} is not supported here"))]
-    UnsupportedMagic { magic: i8 },
+    /// The records have what the topic's message format cannot hold.
+    #[snafu(display("{what} cannot be used with magic version {magic}"))]
+    UnsupportedForFormat { what: &'static str, magic: i8 },
+
+    #[snafu(display("Batch magic {magic} is not the same as the first batch's magic byte {first}"))]
+    MixedMagic { magic: i8, first: i8 },
+
+    #[snafu(display("Compressed outer record has more than one batch"))]
+    MoreThanOneWrapper,
 
     #[snafu(display("the record set holds no batch"))]
     NoBatch,
@@ -120,6 +126,18 @@ pub enum RecordFault {
     Compression,
     /// The batch inflates to more than is allowed.
     InflatedTooLarge,
+    /// An old message whose format is not 0 or 1, or not that of its wrapper.
+    Magic,
+    /// A wrapper without a value.
+    NoValue,
+    /// A wrapper without a message in it.
+    EmptyWrapper,
+    /// A wrapper inside a wrapper.
+    NestedWrapper,
+    /// The offset of a wrapper and those of the messages in it do not fit.
+    WrapperOffset,
+    /// A time before 1970 other than -1, which the target format cannot hold.
+    NegativeTimestamp,
 }
 
 impl std::fmt::Display for RecordFault {
@@ -135,6 +153,12 @@ impl std::fmt::Display for RecordFault {
             RecordFault::ControlRecord => "the control record is cut short",
             RecordFault::Compression => "the compressed data is damaged",
             RecordFault::InflatedTooLarge => "the batch is too large when decompressed",
+            RecordFault::Magic => "its magic does not match the outer magic",
+            RecordFault::NoValue => "compressed record set with null value",
+            RecordFault::EmptyWrapper => "compressed record set with no inner records",
+            RecordFault::NestedWrapper => "inner messages must not be compressed",
+            RecordFault::WrapperOffset => "invalid wrapper offset in compressed message set",
+            RecordFault::NegativeTimestamp => "its timestamp is negative",
         })
     }
 }
@@ -169,10 +193,12 @@ impl RecordsError {
             | RecordsError::ControlBatch
             | RecordsError::InvalidSequence { .. }
             | RecordsError::WrongMagic { .. }
+            | RecordsError::MixedMagic { .. }
+            | RecordsError::MoreThanOneWrapper
             | RecordsError::TrailingBytes
             | RecordsError::RejectedRecords { is_timestamp: false, .. } => Refusal::InvalidRecord,
             RecordsError::RejectedRecords { is_timestamp: true, .. } => Refusal::InvalidTimestamp,
-            RecordsError::UnsupportedMagic { .. } => Refusal::UnsupportedForMessageFormat,
+            RecordsError::UnsupportedForFormat { .. } => Refusal::UnsupportedForMessageFormat,
             RecordsError::MalformedRecord { fault: RecordFault::InflatedTooLarge, .. }
             | RecordsError::MessageTooLarge { .. } => Refusal::MessageTooLarge,
             RecordsError::MalformedRecord { .. } => Refusal::InvalidRecord,

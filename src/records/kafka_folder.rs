@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_v2_record_that_kafka_wrote_reads_as_its_consumer_reads_it() {
+    fn every_record_that_kafka_wrote_reads_as_its_consumer_reads_it() {
         let mut checked = 0;
         for (path, log) in files_ending(".log") {
             let (directory, _) = path.split_once('/').unwrap();
@@ -90,7 +90,7 @@ mod tests {
             for batch in batches(log) {
                 let batch = batch.unwrap();
                 batch.check_crc().unwrap();
-                if batch.header.magic != 2 || batch.header.attributes.is_control() {
+                if batch.header.attributes.is_control() {
                     continue;
                 }
                 for record in batch.records().unwrap() {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn the_greatest_timestamp_of_a_batch_is_found_where_the_header_says() {
         for (_, log) in files_ending(".log") {
-            for batch in batches(log).map(Result::unwrap).filter(|batch| batch.header.magic == 2) {
+            for batch in batches(log).map(Result::unwrap) {
                 let found = batch.record_with_max_timestamp().unwrap();
                 let (offset, timestamp) =
                     found.unwrap_or((batch.header.last_offset(), batch.header.max_timestamp));

@@ -13,10 +13,13 @@ mod codec;
 mod compression;
 mod control;
 mod cursor;
+mod down_convert;
 mod error;
+mod format;
 mod header;
 #[cfg(test)]
 pub(crate) mod kafka_folder;
+mod legacy;
 mod record;
 mod validate;
 
@@ -24,7 +27,9 @@ pub use batch::{Batch, Batches, batches};
 pub use builder::{BatchBuilder, end_transaction_marker};
 pub use codec::Codec;
 pub use control::{EndTransaction, TransactionMarker};
+pub use down_convert::down_convert;
 pub use error::{RecordError, RecordFault, RecordsError, Refusal};
+pub use format::MessageFormat;
 pub use header::{Attributes, BatchHeader, TimestampType, sequence_plus};
 pub use record::{RecordView, Records};
 pub use validate::{

@@ -5,20 +5,23 @@ use crate::model::{Offset, Timestamp};
 use super::batch::Batch;
 use super::compression::{InflateLimits, Inflater};
 use super::cursor::{RecordCursor, SliceReader};
-use super::error::{
-    InvalidCountSnafu, MalformedRecordSnafu, RecordFault, RecordsError, UnsupportedMagicSnafu,
-};
+use super::error::{InvalidCountSnafu, MalformedRecordSnafu, RecordFault, RecordsError};
 use super::header::BatchHeader;
+use super::legacy::{Message, Messages};
 
 /// For batches that a log holds: they were checked when they came, by this broker or another. What is left
 /// to bound is the time that a damaged one may take.
-pub(super) const STORED_LIMITS: InflateLimits =
-    InflateLimits { size_max: i32::MAX as usize, large_window_size_max: i32::MAX as usize };
+pub(super) const STORED_LIMITS: InflateLimits = InflateLimits {
+    size_max: i32::MAX as usize,
+    large_window_size_max: i32::MAX as usize,
+    record_size_max: i32::MAX as usize,
+};
 
 /// One record of a batch. Its fields are slices of the (decompressed) batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordView {
-    /// Offsets from the batch's base offset.
+    /// Offsets from the batch's base offset. Not positive in a wrapper of v0 or v1, whose offset is its last
+    /// message's.
     pub offset_delta: i32,
     /// Milliseconds from the batch's base timestamp.
     pub timestamp_delta: i64,
@@ -75,6 +78,7 @@ impl RecordView {
 pub struct Records {
     source: RecordSource,
     next_index: i32,
+    /// Of a v2 batch.
     count: i32,
 }
 
@@ -85,25 +89,36 @@ enum RecordSource {
         cursor: Box<RecordCursor<Inflater>>,
         /// Room that the bodies of several records share.
         bodies: BytesMut,
+        body_size_max: usize,
+    },
+    Legacy {
+        header: BatchHeader,
+        messages: Box<Messages>,
     },
     /// Nothing more is yielded.
     Over,
 }
 
 impl Records {
-    pub(super) fn of(batch: &Batch) -> Result<Records, RecordsError> {
+    pub(super) fn of(batch: &Batch, limits: InflateLimits) -> Result<Records, RecordsError> {
         let header = &batch.header;
         if header.magic != 2 {
-            return UnsupportedMagicSnafu { magic: header.magic }.fail();
+            let messages = Box::new(Messages::of(batch, limits)?);
+            return Ok(Records {
+                source: RecordSource::Legacy { header: *header, messages },
+                next_index: 0,
+                count: 0,
+            });
         }
         if header.record_count < 0 {
             return InvalidCountSnafu { count: header.record_count }.fail();
         }
-        let source = match batch.inflater(STORED_LIMITS)? {
+        let source = match batch.inflater(limits)? {
             None => RecordSource::Plain(batch.payload()),
             Some(inflater) => RecordSource::Compressed {
                 cursor: Box::new(RecordCursor::new(inflater)),
                 bodies: BytesMut::new(),
+                body_size_max: limits.record_size_max,
             },
         };
         Ok(Records { source, next_index: 0, count: header.record_count })
@@ -112,11 +127,11 @@ impl Records {
     fn next_record(&mut self) -> Result<RecordView, RecordFault> {
         match &mut self.source {
             RecordSource::Plain(rest) => next_plain(rest),
-            RecordSource::Compressed { cursor, bodies } => {
-                cursor.next_body(bodies)?;
+            RecordSource::Compressed { cursor, bodies, body_size_max } => {
+                cursor.next_body(bodies, *body_size_max)?;
                 RecordView::parse(&bodies.split().freeze())
             }
-            RecordSource::Over => Err(RecordFault::Cut),
+            RecordSource::Legacy { .. } | RecordSource::Over => Err(RecordFault::Cut),
         }
     }
 
@@ -124,7 +139,7 @@ impl Records {
         match &mut self.source {
             RecordSource::Plain(rest) => Ok(rest.is_empty()),
             RecordSource::Compressed { cursor, .. } => cursor.is_at_end(),
-            RecordSource::Over => Ok(true),
+            RecordSource::Legacy { .. } | RecordSource::Over => Ok(true),
         }
     }
 
@@ -155,6 +170,10 @@ impl Iterator for Records {
     type Item = Result<RecordView, RecordsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let RecordSource::Legacy { header, messages } = &mut self.source {
+            let header = *header;
+            return messages.next().map(|message| view_of(&header, message?));
+        }
         if self.next_index == self.count {
             return self.end();
         }
@@ -172,4 +191,18 @@ impl Iterator for Records {
             }
         }
     }
+}
+
+fn view_of(header: &BatchHeader, message: Message) -> Result<RecordView, RecordsError> {
+    let offset_delta = i32::try_from(message.offset.since(header.base_offset));
+    Ok(RecordView {
+        offset_delta: offset_delta.map_err(|_| RecordsError::MalformedRecord {
+            batch_index: 0,
+            fault: RecordFault::WrapperOffset,
+        })?,
+        timestamp_delta: message.timestamp.0.wrapping_sub(header.base_timestamp.0),
+        key: message.key,
+        value: message.value,
+        headers: Vec::new(),
+    })
 }

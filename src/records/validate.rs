@@ -1,14 +1,18 @@
+mod convert;
+#[cfg(test)]
+mod tests;
+
 use bytes::{Bytes, BytesMut};
 
 use crate::model::{LeaderEpoch, Offset, Timestamp};
 
-use super::Codec;
 use super::batch::{Batch, batches};
 use super::builder::{seal, seal_in_place};
 use super::compression::{Deflater, InflateLimits, Inflater};
-use super::cursor::{RecordCursor, RecordShape, Source};
+use super::cursor::{RecordCursor, Source};
 use super::error::*;
 use super::header::{BatchHeader, TimestampType};
+use super::{Codec, MessageFormat};
 
 /// Who appends, which decides what is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub enum TargetCompression {
 pub struct ValidationRules {
     pub origin: AppendOrigin,
     pub format: RecordSetFormat,
+    /// What is stored: v2, but in a cluster that is being upgraded from before 0.11.
+    pub message_format: MessageFormat,
     pub timestamp_type: TimestampType,
     /// `message.timestamp.before.max.ms`: how far a create time may lie in the past.
     pub timestamp_before_max_ms: i64,
@@ -86,12 +92,20 @@ impl ValidatedRecords {
 
 impl ValidatedBatch {
     /// The first 16 bytes of the stored batch. They lie outside the CRC, so `prefix` followed by
-    /// `bytes[16..]` is a valid batch without a byte being copied.
+    /// `bytes[16..]` is a valid batch without a byte being copied. Old messages have their last offset there,
+    /// and their CRC in place of the leader epoch.
     pub fn prefix(&self, base_offset: Offset, leader_epoch: LeaderEpoch) -> [u8; BatchHeader::PREFIX] {
+        let (offset, last) = match self.header.magic {
+            2 => (base_offset, leader_epoch.0.to_be_bytes()),
+            _ => {
+                let delta = i64::from(self.header.last_offset_delta);
+                (base_offset.plus(delta), self.header.crc.to_be_bytes())
+            }
+        };
         let mut prefix = [0; BatchHeader::PREFIX];
-        prefix[..8].copy_from_slice(&base_offset.0.to_be_bytes());
+        prefix[..8].copy_from_slice(&offset.0.to_be_bytes());
         prefix[8..12].copy_from_slice(&self.header.batch_length.to_be_bytes());
-        prefix[12..].copy_from_slice(&leader_epoch.0.to_be_bytes());
+        prefix[12..].copy_from_slice(&last);
         prefix
     }
 }
@@ -107,45 +121,82 @@ pub fn validate(
     now: Timestamp,
 ) -> Result<ValidatedRecords, RecordsError> {
     let log_append_time = (rules.timestamp_type == TimestampType::LogAppendTime).then_some(now);
-    let Some(batch) = only_batch(input, rules.format)? else {
-        return Ok(ValidatedRecords { batches: Vec::new(), log_append_time });
+    let batches = match record_set(input, rules.format)? {
+        RecordSet::Empty => Vec::new(),
+        RecordSet::Batch(batch) => {
+            check_batch(&batch, rules)?;
+            match rules.message_format {
+                MessageFormat::V2 => vec![stored_form(batch, rules, now)?],
+                MessageFormat::V0 | MessageFormat::V1 => convert::convert(&[batch], rules, now)?,
+            }
+        }
+        RecordSet::Messages(messages) => {
+            messages.iter().try_for_each(|message| check_message(message, rules))?;
+            convert::convert(&messages, rules, now)?
+        }
     };
-    check_batch(&batch, rules)?;
-    let stored = stored_form(batch, rules, now)?;
-    let size_bytes = stored.bytes.len();
-    snafu::ensure!(
-        size_bytes <= rules.message_size_max,
-        MessageTooLargeSnafu { size_bytes, size_max: rules.message_size_max }
-    );
-    snafu::ensure!(
-        size_bytes <= rules.record_set_size_max,
-        RecordListTooLargeSnafu { size_bytes, size_max: rules.record_set_size_max }
-    );
-    Ok(ValidatedRecords { batches: vec![stored], log_append_time })
+    let size_max = rules.message_size_max;
+    if let Some(size_bytes) = batches.iter().map(|batch| batch.bytes.len()).find(|size| *size > size_max) {
+        return MessageTooLargeSnafu { size_bytes, size_max }.fail();
+    }
+    let validated = ValidatedRecords { batches, log_append_time };
+    let (size_bytes, size_max) = (validated.size_bytes(), rules.record_set_size_max);
+    snafu::ensure!(size_bytes <= size_max, RecordListTooLargeSnafu { size_bytes, size_max });
+    Ok(validated)
 }
 
-/// The one batch of the set; `None` for an empty set where that is allowed.
-fn only_batch(input: Bytes, format: RecordSetFormat) -> Result<Option<Batch>, RecordsError> {
+/// What a producer may send for a partition.
+enum RecordSet {
+    Empty,
+    /// One batch of v2.
+    Batch(Batch),
+    /// Messages of v0 or v1, all of one of them: many, or one wrapper.
+    Messages(Vec<Batch>),
+}
+
+fn record_set(input: Bytes, format: RecordSetFormat) -> Result<RecordSet, RecordsError> {
     let mut walk = batches(&input);
     drop(input);
-    let batch = match walk.next() {
+    let first = match walk.next() {
         Some(Ok(batch)) => batch,
         None | Some(Err(RecordsError::Incomplete { .. })) if format == RecordSetFormat::MessageSet => {
-            return Ok(None);
+            return Ok(RecordSet::Empty);
         }
         None | Some(Err(RecordsError::Incomplete { .. })) => return NoBatchSnafu.fail(),
         Some(Err(error)) => return Err(error),
     };
-    let magic = batch.header.magic;
-    if magic != 2 && format != RecordSetFormat::MessageSet {
-        return WrongMagicSnafu { magic }.fail();
+    let magic = first.header.magic;
+    if magic != 2 {
+        snafu::ensure!(format == RecordSetFormat::MessageSet, WrongMagicSnafu { magic });
+        return messages(first, walk).map(RecordSet::Messages);
     }
-    snafu::ensure!(magic == 2, UnsupportedMagicSnafu { magic });
     match walk.next() {
-        None | Some(Err(RecordsError::Incomplete { .. })) => Ok(Some(batch)),
+        None | Some(Err(RecordsError::Incomplete { .. })) => Ok(RecordSet::Batch(first)),
         Some(Ok(_)) => MoreThanOneBatchSnafu.fail(),
         Some(Err(error)) => Err(error),
     }
+}
+
+fn messages(first: Batch, walk: super::batch::Batches) -> Result<Vec<Batch>, RecordsError> {
+    let first_magic = first.header.magic;
+    let mut messages = vec![first];
+    for message in walk {
+        let message = match message {
+            Err(RecordsError::Incomplete { .. }) => break,
+            message => message?,
+        };
+        let magic = message.header.magic;
+        snafu::ensure!(magic == first_magic, MixedMagicSnafu { magic, first: first_magic });
+        messages.push(message);
+    }
+    Ok(messages)
+}
+
+/// The checks of an old message that need not look into it.
+fn check_message(message: &Batch, rules: &ValidationRules) -> Result<(), RecordsError> {
+    let (size_bytes, size_max) = (message.bytes.len(), rules.message_size_max);
+    snafu::ensure!(size_bytes <= size_max, MessageTooLargeSnafu { size_bytes, size_max });
+    message.check_crc()
 }
 
 /// The checks that need only the header and the CRC, in Kafka's order.
@@ -181,11 +232,15 @@ fn check_batch(batch: &Batch, rules: &ValidationRules) -> Result<(), RecordsErro
     Ok(())
 }
 
+/// The largest record that is taken apart, where the topic's batches may not be larger anyway.
+const RECORD_SIZE_MAX: usize = 32 << 20;
+
 /// How far a batch may inflate: what Kafka takes in practice, and no bomb.
 fn inflate_limits(rules: &ValidationRules) -> InflateLimits {
     InflateLimits {
         size_max: rules.message_size_max.saturating_mul(16).max(256 << 20),
         large_window_size_max: rules.message_size_max.saturating_mul(16).clamp(32 << 20, 128 << 20),
+        record_size_max: rules.message_size_max.max(RECORD_SIZE_MAX),
     }
 }
 
@@ -204,7 +259,7 @@ fn stored_form(
     let (max_timestamp, recompressed) = if is_kept {
         (check_in_place(&batch, rules, now)?, None)
     } else {
-        let deflater = Deflater::new(target, level, vec![0; BatchHeader::SIZE]);
+        let deflater = Deflater::new(target, MessageFormat::V2, level, vec![0; BatchHeader::SIZE]);
         let (max_timestamp, bytes) = recompress(&batch, deflater, rules, now)?;
         (max_timestamp, Some((target, bytes)))
     };
@@ -303,7 +358,7 @@ fn check_records<S: Source>(
             return Err(malformed(RecordFault::TimestampDelta));
         };
         max_timestamp = max_timestamp.max(timestamp);
-        if let Some(reason) = rejection(&shape, timestamp, header, rules, now) {
+        if let Some(reason) = rejection(shape.has_key, timestamp, header, rules, now) {
             rejected.add(batch_index, timestamp, reason, rules, now);
         }
     }
@@ -326,13 +381,13 @@ enum Rejection {
 
 #[inline(always)]
 fn rejection(
-    shape: &RecordShape,
+    has_key: bool,
     timestamp: Timestamp,
     header: &BatchHeader,
     rules: &ValidationRules,
     now: Timestamp,
 ) -> Option<Rejection> {
-    if rules.needs_keys && !shape.has_key {
+    if rules.needs_keys && !has_key {
         return Some(Rejection::NoKey);
     }
     if rules.timestamp_type == TimestampType::CreateTime && timestamp != Timestamp::NONE {
@@ -392,6 +447,3 @@ impl Rejected {
             .fail()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,11 +5,13 @@
 //! for every append and read, moves high watermarks, and wakes who waits for them. [`FetchSessions`] remember
 //! what a client fetches (KIP-227). Partition data itself is [`crate::log`]'s.
 
+mod conversion;
 mod error;
 mod fetch_session;
 mod manager;
 mod partition;
 
+pub use conversion::{begin_conversion, next_converted_piece};
 pub use error::ReplicaError;
 pub use fetch_session::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FetchSessionOptions, FetchSessions,

@@ -23,6 +23,8 @@ use crate::records::{AppendOrigin, ValidatedRecords, ValidationRules};
 pub struct TopicSettings {
     pub log: LogConfig,
     pub validation: ValidationRules,
+    /// `message.downconversion.enable`.
+    pub is_down_converted: bool,
     /// `min.insync.replicas`.
     pub min_insync_replicas: usize,
 }

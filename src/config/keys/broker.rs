@@ -14,14 +14,12 @@ const QUEUE: Support =
     NoEffect("requests do not pass a shared queue; their memory is bounded by queued.max.request.bytes");
 const NO_BUFFER: Support = NoEffect("no buffer of a fixed size is used");
 const ALL_ACKS: Support = NoEffect("offset commits always wait for all in-sync replicas");
-const ALWAYS_V2: Support = NoEffect("batches are written in format v2, as by Kafka since 3.0");
 
 const ACL: Support = NotYet("authorization");
 const CLEANER: Support = NotYet("log compaction");
 const ENCODER: Support = NotYet("passwords as dynamic configs");
 const KIP848: Support = NotYet("the consumer group protocol of KIP-848");
 const LOG_DIR_MOVES: Support = NotYet("moving replicas between log folders");
-const OLD_FORMATS: Support = NotYet("message formats before v2");
 const PROVIDERS: Support = NotYet("config providers");
 const QUOTA: Support = NotYet("quotas");
 const REPLICATION: Support = NotYet("clusters of several brokers");
@@ -174,8 +172,8 @@ pub const BROKER: &[Key] = rows! {
     internal "log.initial.task.delay.ms",           Long,     "30000",                  AtLeast(0),               ReadOnly,    Honoured,      "Time after the start before retention, flush and checkpoints first run.";
     "log.local.retention.bytes",                    Long,     "-2",                     AtLeast(-2),              ClusterWide, TIERED,        "Bytes kept locally of a tiered log; -2 = the whole retention.";
     "log.local.retention.ms",                       Long,     "-2",                     AtLeast(-2),              ClusterWide, TIERED,        "Time kept locally of a tiered log; -2 = the whole retention.";
-    "log.message.downconversion.enable",            Boolean,  "true",                   Any,                      ClusterWide, OLD_FORMATS,   "Whether batches are converted for consumers that only read older formats.";
-    "log.message.format.version",                   Text,     "3.0-IV1",                ProtocolVersion,          ReadOnly,    ALWAYS_V2,     "Record format of new batches.";
+    "log.message.downconversion.enable",            Boolean,  "true",                   Any,                      ClusterWide, Honoured,      "Whether batches are converted for consumers that only read older formats.";
+    "log.message.format.version",                   Text,     "3.0-IV1",                ProtocolVersion,          ReadOnly,    Honoured,      "Record format of new batches, by the release that brought it; has effect only while inter.broker.protocol.version is below 3.0.";
     "log.message.timestamp.after.max.ms",           Long,     "9223372036854775807",    AtLeast(0),               ClusterWide, Honoured,      "How far a record's create time may lie after the broker's clock.";
     "log.message.timestamp.before.max.ms",          Long,     "9223372036854775807",    AtLeast(0),               ClusterWide, Honoured,      "How far a record's create time may lie before the broker's clock.";
     "log.message.timestamp.difference.max.ms",      Long,     "9223372036854775807",    AtLeast(0),               ClusterWide, Honoured,      "Older form of the two bounds above, used where those keep their default.";

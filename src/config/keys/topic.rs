@@ -5,9 +5,7 @@ use super::Kind::*;
 use super::Support::*;
 use super::{Key, Support, Update, default_text, is_internal};
 
-const ALWAYS_V2: Support = NoEffect("batches are written in format v2, as by Kafka since 3.0");
 const CLEANER: Support = NotYet("log compaction");
-const OLD_FORMATS: Support = NotYet("message formats before v2");
 const QUOTA: Support = NotYet("quotas");
 const TIERED: Support = NotYet("tiered storage");
 
@@ -46,8 +44,8 @@ pub const TOPIC: &[Key] = rows! {
     "local.retention.ms",                      Long,    "-2",                  AtLeast(-2),              TIERED,      &["log.local.retention.ms"],              "Time kept locally of a tiered log; -2 = the whole retention.";
     "max.compaction.lag.ms",                   Long,    "9223372036854775807", AtLeast(1),               CLEANER,     &["log.cleaner.max.compaction.lag.ms"],   "Longest time a record may stay uncompacted.";
     "max.message.bytes",                       Int,     "1048588",             AtLeast(0),               Honoured,    &["message.max.bytes"],                   "Largest record batch that is accepted, as stored.";
-    "message.downconversion.enable",           Boolean, "true",                Any,                      OLD_FORMATS, &["log.message.downconversion.enable"],   "Whether batches are converted for consumers that only read older formats.";
-    "message.format.version",                  Text,    "3.0-IV1",             ProtocolVersion,          ALWAYS_V2,   &["log.message.format.version"],          "Record format of new batches.";
+    "message.downconversion.enable",           Boolean, "true",                Any,                      Honoured,    &["log.message.downconversion.enable"],   "Whether batches are converted for consumers that only read older formats.";
+    "message.format.version",                  Text,    "3.0-IV1",             ProtocolVersion,          Honoured,    &["log.message.format.version"],          "Record format of new batches, by the release that brought it; has effect only while inter.broker.protocol.version is below 3.0.";
     "message.timestamp.after.max.ms",          Long,    "9223372036854775807", AtLeast(0),               Honoured,    &["log.message.timestamp.after.max.ms"],  "How far a record's create time may lie after the broker's clock.";
     "message.timestamp.before.max.ms",         Long,    "9223372036854775807", AtLeast(0),               Honoured,    &["log.message.timestamp.before.max.ms"], "How far a record's create time may lie before the broker's clock.";
     "message.timestamp.difference.max.ms",     Long,    "9223372036854775807", AtLeast(0),               Honoured,    &["log.message.timestamp.difference.max.ms"], "Older form of the two bounds above, used where those keep their default.";

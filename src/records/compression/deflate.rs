@@ -1,8 +1,9 @@
+use std::fmt;
 use std::io::Write;
 
 use flate2::write::GzEncoder;
 
-use crate::records::Codec;
+use crate::records::{Codec, MessageFormat};
 
 use super::lz4::Lz4Writer;
 use super::snappy::SnappyWriter;
@@ -24,7 +25,7 @@ const INTO_MEMORY: &str = "compressing into memory does not fail";
 impl Deflater {
     /// Appends to `into`. `level` `None` = the codec's default; out of range, the nearest one. LZ4 and snappy
     /// have one level only.
-    pub fn new(codec: Codec, level: Option<i32>, into: Vec<u8>) -> Deflater {
+    pub fn new(codec: Codec, format: MessageFormat, level: Option<i32>, into: Vec<u8>) -> Deflater {
         Deflater(match codec {
             Codec::None => Encoder::None(into),
             Codec::Gzip => {
@@ -35,7 +36,7 @@ impl Deflater {
                 Encoder::Gzip(GzEncoder::new(into, level))
             }
             Codec::Snappy => Encoder::Snappy(Box::new(SnappyWriter::new(into))),
-            Codec::Lz4 => Encoder::Lz4(Lz4Writer::new(into)),
+            Codec::Lz4 => Encoder::Lz4(Lz4Writer::new(format, into)),
             Codec::Zstd => {
                 let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
                 Encoder::Zstd(zstd::stream::write::Encoder::new(into, level).expect(INTO_MEMORY))
@@ -72,5 +73,11 @@ impl Deflater {
             Encoder::Lz4(writer) => writer.finish(),
             Encoder::Zstd(encoder) => encoder.finish().expect(INTO_MEMORY),
         }
+    }
+}
+
+impl fmt::Debug for Deflater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deflater").field("written", &self.written()).finish_non_exhaustive()
     }
 }

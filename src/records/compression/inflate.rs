@@ -2,9 +2,9 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 
-use crate::records::Codec;
 use crate::records::cursor::Source;
 use crate::records::error::RecordFault;
+use crate::records::{Codec, MessageFormat};
 
 use super::gzip::GzipReader;
 use super::lz4::Lz4Reader;
@@ -18,6 +18,8 @@ pub(in crate::records) struct InflateLimits {
     /// The limit for zstd frames whose window is larger than [`zstd::LARGE_WINDOW`](super::zstd): the
     /// decompressor holds the whole window.
     pub large_window_size_max: usize,
+    /// The largest record that is held in memory as a whole.
+    pub record_size_max: usize,
 }
 
 /// The decompressed records of one batch, chunk by chunk.
@@ -39,12 +41,12 @@ enum Decoder {
 
 impl Inflater {
     /// `None` for [`Codec::None`]. Damage is found while inflating.
-    pub fn new(codec: Codec, input: Bytes, limits: InflateLimits) -> Option<Inflater> {
+    pub fn new(codec: Codec, format: MessageFormat, input: Bytes, limits: InflateLimits) -> Option<Inflater> {
         let decoder = match codec {
             Codec::None => return None,
             Codec::Gzip => Decoder::Gzip(GzipReader::new(input)),
             Codec::Snappy => Decoder::Snappy(SnappyReader::new(input, limits.size_max)),
-            Codec::Lz4 => Decoder::Lz4(Lz4Reader::new(input)),
+            Codec::Lz4 => Decoder::Lz4(Lz4Reader::new(format, input)),
             Codec::Zstd => Decoder::Zstd(ZstdReader::new(input, limits.large_window_size_max)),
         };
         Some(Inflater { decoder, buffer: buffer_pool::take(), length: 0, allowance: limits.size_max })

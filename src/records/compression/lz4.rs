@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use twox_hash::XxHash32;
 
+use crate::records::MessageFormat;
 use crate::records::error::RecordFault;
 
 use super::inflate::grow;
@@ -22,7 +23,11 @@ const BLOCK_SIZE: usize = 64 * 1024;
 
 /// Reads an LZ4 frame as Kafka's `Lz4BlockInputStream` does: blocks must be independent, block checksums are
 /// verified, a content checksum is skipped, and what follows the end mark is not looked at.
+///
+/// The header's checksum counts from message format v1 on: clients of v0 computed it over the magic as well,
+/// and some did not.
 pub(super) struct Lz4Reader {
+    format: MessageFormat,
     input: Bytes,
     at: usize,
     frame: Option<Frame>,
@@ -37,8 +42,8 @@ struct Frame {
 }
 
 impl Lz4Reader {
-    pub fn new(input: Bytes) -> Lz4Reader {
-        Lz4Reader { input, at: 0, frame: None, is_over: false }
+    pub fn new(format: MessageFormat, input: Bytes) -> Lz4Reader {
+        Lz4Reader { format, input, at: 0, frame: None, is_over: false }
     }
 
     /// Inflates the next block into `chunk`, which grows to hold it; returns its length, 0 at the end.
@@ -112,7 +117,8 @@ impl Lz4Reader {
             self.take(8)?;
         }
         let checksum = header_checksum(&self.input[descriptor_at..self.at]);
-        if self.take(1)? != [checksum] {
+        let is_checked = self.format != MessageFormat::V0;
+        if self.take(1)? != [checksum] && is_checked {
             return Err(RecordFault::Compression);
         }
         Ok(Frame {
@@ -136,18 +142,21 @@ impl Lz4Reader {
     }
 }
 
-/// Writes a frame as Kafka's clients do: independent blocks of 64 KiB, no checksums but the header's.
+/// Writes a frame as Kafka's clients do: independent blocks of 64 KiB, no checksums but the header's, which in
+/// message format v0 covers the magic too.
 pub(super) struct Lz4Writer {
     into: Vec<u8>,
     block: Vec<u8>,
 }
 
 impl Lz4Writer {
-    pub fn new(mut into: Vec<u8>) -> Lz4Writer {
-        let descriptor = [VERSION | INDEPENDENT_BLOCKS, BLOCK_SIZE_CODE << 4];
+    pub fn new(format: MessageFormat, mut into: Vec<u8>) -> Lz4Writer {
+        let magic_at = into.len();
         into.extend_from_slice(&MAGIC.to_le_bytes());
-        into.extend_from_slice(&descriptor);
-        into.push(header_checksum(&descriptor));
+        let descriptor_at = into.len();
+        into.extend_from_slice(&[VERSION | INDEPENDENT_BLOCKS, BLOCK_SIZE_CODE << 4]);
+        let checked_from = if format == MessageFormat::V0 { magic_at } else { descriptor_at };
+        into.push(header_checksum(&into[checked_from..]));
         Lz4Writer { into, block: Vec::new() }
     }
 

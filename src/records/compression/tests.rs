@@ -2,16 +2,18 @@ use std::io::Write;
 
 use bytes::Bytes;
 
-use crate::records::Codec;
 use crate::records::cursor::Source;
 use crate::records::error::RecordFault;
+use crate::records::{Codec, MessageFormat};
 
 use super::*;
 
-const UNLIMITED: InflateLimits = InflateLimits { size_max: usize::MAX, large_window_size_max: usize::MAX };
+const UNLIMITED: InflateLimits =
+    InflateLimits { size_max: usize::MAX, large_window_size_max: usize::MAX, record_size_max: usize::MAX };
 
 fn inflate_within(codec: Codec, input: &[u8], limits: InflateLimits) -> Result<Vec<u8>, RecordFault> {
-    let mut inflater = Inflater::new(codec, Bytes::copy_from_slice(input), limits).unwrap();
+    let mut inflater =
+        Inflater::new(codec, MessageFormat::V2, Bytes::copy_from_slice(input), limits).unwrap();
     let mut inflated = Vec::new();
     while inflater.refill()? {
         inflated.extend_from_slice(inflater.chunk());
@@ -24,7 +26,7 @@ fn inflate(codec: Codec, input: &[u8]) -> Result<Vec<u8>, RecordFault> {
 }
 
 fn deflate(codec: Codec, input: &[u8]) -> Vec<u8> {
-    let mut deflater = Deflater::new(codec, None, Vec::new());
+    let mut deflater = Deflater::new(codec, MessageFormat::V2, None, Vec::new());
     input.chunks(10_000).for_each(|part| deflater.write(part));
     deflater.finish()
 }
@@ -186,7 +188,8 @@ fn zstd_with_window(window_log: u32, plain: &[u8]) -> Vec<u8> {
 #[test]
 fn zstd_windows_are_bounded() {
     let plain = text();
-    let limits = InflateLimits { size_max: usize::MAX, large_window_size_max: 100_000 };
+    let limits =
+        InflateLimits { size_max: usize::MAX, large_window_size_max: 100_000, record_size_max: usize::MAX };
     assert_eq!(inflate_within(Codec::Zstd, &zstd_with_window(23, &plain), limits), Ok(plain.clone()));
     // The windows of the highest levels are read, but not much out of them.
     for window_log in [24, 27] {
