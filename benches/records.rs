@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use barnabas::model::Timestamp;
 use barnabas::records::{
-    AppendOrigin, BatchBuilder, Codec, RecordSetFormat, TargetCompression, TimestampType, ValidationRules,
-    validate,
+    AppendOrigin, BatchBuilder, Codec, MessageFormat, RecordSetFormat, TargetCompression, TimestampType,
+    ValidationRules, validate,
 };
 use bytes::Bytes;
 
@@ -19,6 +19,7 @@ fn rules(compression: TargetCompression) -> ValidationRules {
     ValidationRules {
         origin: AppendOrigin::Client,
         format: RecordSetFormat::Batch,
+        message_format: MessageFormat::V2,
         timestamp_type: TimestampType::CreateTime,
         timestamp_before_max_ms: i64::MAX,
         timestamp_after_max_ms: 3_600_000,

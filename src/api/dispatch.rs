@@ -10,7 +10,6 @@ use wire::{ApiKey, DecodeError, Reader, Records, Request, RequestHeader, Writer}
 
 use super::table::{self, Api};
 use super::{Answer, ConnectionContext, Part, RequestContext, ResponseFrame, Services};
-use crate::log::FileSlice;
 
 /// A request that is no request of ours: the connection is closed, as Kafka does.
 #[derive(Debug, Snafu)]
@@ -110,7 +109,7 @@ fn unsupported_version(
         client_id: wire::Str::EMPTY,
     };
     let response = super::api_versions::unsupported_version(services);
-    let answer = respond::<wire::ApiVersionsRequest>(&context, &response, &[]);
+    let answer = respond::<wire::ApiVersionsRequest>(&context, &response, Vec::new());
     Ok(Dispatched {
         answer: Box::pin(std::future::ready(answer)),
         is_pipelined: false,
@@ -137,11 +136,11 @@ where
     Ok(Box::pin(handle(services, context, request)))
 }
 
-/// Encodes a response; `files` are what its [`Records::External`] tokens stand for.
+/// Encodes a response; `external` are what its [`Records::External`] tokens stand for, in this order.
 pub(super) fn respond<R: Request>(
     context: &RequestContext,
     response: &R::Response,
-    files: &[FileSlice],
+    external: Vec<Part>,
 ) -> Answer {
     let mut writer = Writer::with_capacity(256);
     if let Err(error) =
@@ -153,6 +152,7 @@ pub(super) fn respond<R: Request>(
     let (buffer, splices) = writer.into_parts();
     let mut buffer = buffer.freeze();
     let mut frame = ResponseFrame::default();
+    let mut external: Vec<Option<Part>> = external.into_iter().map(Some).collect();
     let mut taken = 0;
     for splice in splices {
         frame.push(Part::Memory(buffer.split_to(splice.at - taken)));
@@ -160,8 +160,8 @@ pub(super) fn respond<R: Request>(
         match splice.content {
             Records::Bytes(bytes) => frame.push(Part::Memory(bytes)),
             Records::External { token, .. } => {
-                let slice = files.get(token as usize).expect("a handler gives a file for each token");
-                frame.push(Part::File(slice.clone()));
+                let part = external.get_mut(token as usize).and_then(Option::take);
+                frame.push(part.expect("a handler gives a part for each token"));
             }
         }
     }

@@ -4,7 +4,12 @@
 //! least one batch, however large. The answer waits up to `max_wait_ms` for `min_bytes`, unless something else
 //! is to be told: an error, a divergence, a moved leader. Sessions (KIP-227) answer what has changed.
 //!
-//! Versions: 4 read_committed (KIP-98) · 5 log start offset · 7 sessions (KIP-227) · 9 leader epochs (KIP-320) ·
+//! Until version 3 records are converted to older messages while they are sent (KIP-283), unless the topic's are
+//! that old. What has no messages, such as the ends of transactions, is passed over: Kafka answers with the
+//! beginning of a message there, which clients take for one that is too large. Until version 2, where no limit
+//! counts for all partitions together, each gives at least one batch; Kafka gives nothing.
+//!
+//! Versions: 1 throttle time · 2 messages of v1 · 3 limit for all partitions (KIP-74) · 4 read_committed (KIP-98) · 5 log start offset · 7 sessions (KIP-227) · 9 leader epochs (KIP-320) ·
 //! 10 zstd (KIP-110) · 11 rack (KIP-392) · 12 flexible, diverging epochs (KIP-595) · 13 topic ids (KIP-516) ·
 //! 15 replica state (KIP-903) · 16 leader endpoints (KIP-951) · 17, 18 fields of KRaft followers.
 
@@ -20,14 +25,14 @@ use wire::{FetchRequest, FetchResponse, Records, Str, Uuid};
 use super::dispatch::respond;
 use super::error_code::fetch_error;
 use super::leader_hints::{LeaderEndpoint, LeaderHints};
-use super::{Answer, ErrorCode, RequestContext, Services};
-use crate::log::{FileSlice, LogError};
+use super::{Answer, ErrorCode, Part, RequestContext, Services};
+use crate::log::{Conversion, ConversionError, LogError};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
 use crate::purgatory::{Waiter, WatchList};
-use crate::records::{Codec, TargetCompression};
+use crate::records::{Codec, MessageFormat, RecordsError, TargetCompression};
 use crate::replica::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, Isolation, Partition, PartitionChange,
-    PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef,
+    PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef, begin_conversion,
 };
 use crate::security::{Operation, Resource};
 
@@ -50,7 +55,12 @@ struct Read {
     key: PartitionKey,
     partition: Option<Arc<Partition>>,
     result: Result<PartitionRead, ErrorCode>,
+    /// What is sent in place of what was read.
+    conversion: Option<Conversion>,
 }
+
+/// What the first converted batches of an answer may take, together; those beyond are converted again.
+const CONVERTED_BYTES_MAX: usize = 1024 * 1024;
 
 pub async fn answer(services: &Services, context: &RequestContext, mut request: FetchRequest) -> Answer {
     let wanted = wanted(services, context, &request);
@@ -69,13 +79,13 @@ pub async fn answer(services: &Services, context: &RequestContext, mut request: 
         Ok(fetch) => fetch,
         Err(error) => {
             let response = FetchResponse { error_code: session_error(error).code(), ..Default::default() };
-            return respond::<FetchRequest>(context, &response, &[]);
+            return respond::<FetchRequest>(context, &response, Vec::new());
         }
     };
     let reads = read_until_enough(services, context, &wanted, &fetch).await;
-    let mut files = Vec::new();
-    let response = response(services, context, &fetch, reads, &mut files);
-    respond::<FetchRequest>(context, &response, &files)
+    let mut external = Vec::new();
+    let response = response(services, context, &fetch, reads, &mut external);
+    respond::<FetchRequest>(context, &response, external)
 }
 
 fn wanted(services: &Services, context: &RequestContext, request: &FetchRequest) -> Wanted {
@@ -196,12 +206,13 @@ async fn read_all(
 ) -> Vec<Read> {
     let mut bytes_left = wanted.bytes_max;
     let mut has_data = false;
+    let mut converted_bytes = 0;
     let mut reads = Vec::with_capacity(fetch.partitions.len());
     for (key, partition) in &fetch.partitions {
         let parameters = ReadParameters {
             fetch_offset: partition.fetch_offset,
             bytes_max: usize::try_from(partition.bytes_max).unwrap_or(0).min(bytes_left),
-            at_least_one_batch: !has_data,
+            at_least_one_batch: !has_data || context.version < 3,
             isolation: wanted.isolation,
             current_leader_epoch: partition.current_leader_epoch,
             last_fetched_epoch: partition.last_fetched_epoch,
@@ -209,15 +220,26 @@ async fn read_all(
             may_wait: false,
         };
         let found = find(services, context, wanted, key);
+        let mut conversion = None;
         let result = match &found {
-            Ok(found) => read_one(found, parameters).await.map_err(|error| error_for(context, &error)),
+            Ok(found) => match conversion_format(context, found, wanted) {
+                Ok(None) => read_one(found, parameters).await.map_err(|error| error_for(context, &error)),
+                Ok(Some(format)) => read_converted(context, found, parameters, format, &mut conversion).await,
+                Err(code) => Err(code),
+            },
             Err(code) => Err(*code),
         };
+        if let Some(conversion) = &mut conversion {
+            converted_bytes += conversion.size_bytes() as usize;
+            if converted_bytes > CONVERTED_BYTES_MAX {
+                conversion.shed();
+            }
+        }
         if let Ok(PartitionRead { read: Some(read), .. }) = &result {
             has_data = has_data || read.size_bytes > 0;
             bytes_left = bytes_left.saturating_sub(read.size_bytes);
         }
-        reads.push(Read { key: key.clone(), partition: found.ok(), result });
+        reads.push(Read { key: key.clone(), partition: found.ok(), result, conversion });
     }
     reads
 }
@@ -234,6 +256,70 @@ async fn read_one(
     let partition = Arc::clone(partition);
     let read = move || partition.read(&ReadParameters { may_wait: true, ..parameters });
     tokio::task::spawn_blocking(read).await.unwrap_or(Err(ReplicaError::StorageError))
+}
+
+/// The older format that the request's version asks for; `None` = as the records lie in the log.
+fn conversion_format(
+    context: &RequestContext,
+    partition: &Partition,
+    wanted: &Wanted,
+) -> Result<Option<MessageFormat>, ErrorCode> {
+    let readable = match context.version {
+        ..2 => MessageFormat::V0,
+        2..4 => MessageFormat::V1,
+        4.. => return Ok(None),
+    };
+    let settings = partition.settings();
+    if settings.validation.message_format <= readable {
+        return Ok(None);
+    }
+    let is_follower = wanted.replica_id >= 0;
+    if settings.is_down_converted || is_follower {
+        Ok(Some(readable))
+    } else {
+        Err(ErrorCode::UnsupportedVersion)
+    }
+}
+
+/// Reads records that can be shown in an older format: goes on behind those that have nothing to show.
+async fn read_converted(
+    context: &RequestContext,
+    partition: &Arc<Partition>,
+    mut parameters: ReadParameters,
+    format: MessageFormat,
+    conversion: &mut Option<Conversion>,
+) -> Result<PartitionRead, ErrorCode> {
+    let from = parameters.fetch_offset;
+    loop {
+        let mut result = read_one(partition, parameters).await.map_err(|error| error_for(context, &error))?;
+        let Some(read) = &mut result.read else { return Ok(result) };
+        let Some(slice) = read.slices.pop() else { return Ok(result) };
+        match begin_conversion(slice, format, from).await {
+            Ok(Some(begun)) => {
+                read.size_bytes = begun.size_bytes() as usize;
+                *conversion = Some(begun);
+                return Ok(result);
+            }
+            Ok(None) if read.upper_offset > parameters.fetch_offset => {
+                parameters.fetch_offset = read.upper_offset;
+            }
+            Ok(None) => {
+                result.read = None;
+                return Ok(result);
+            }
+            Err(error) => return Err(conversion_error(context, &error)),
+        }
+    }
+}
+
+fn conversion_error(context: &RequestContext, error: &ConversionError) -> ErrorCode {
+    match error {
+        ConversionError::Records(RecordsError::UnsupportedCodec { .. }) => {
+            ErrorCode::UnsupportedCompressionType
+        }
+        ConversionError::Records(_) => ErrorCode::CorruptMessage,
+        ConversionError::Io(_) => error_for(context, &ReplicaError::StorageError),
+    }
 }
 
 fn find(
@@ -286,7 +372,7 @@ fn response(
     context: &RequestContext,
     fetch: &FetchContext,
     reads: Vec<Read>,
-    files: &mut Vec<FileSlice>,
+    external: &mut Vec<Part>,
 ) -> FetchResponse {
     let changes: Vec<PartitionChange> = reads.iter().map(change).collect();
     let mut response = FetchResponse::default();
@@ -313,7 +399,7 @@ fn response(
             continue;
         }
         let topic = read.key.topic.clone();
-        let partition = partition_data(services, context, read, files, &mut hints);
+        let partition = partition_data(services, context, read, external, &mut hints);
         if latest.as_ref() != Some(&topic) {
             response.responses.push(topic_response(&topic));
             latest = Some(topic);
@@ -361,7 +447,7 @@ fn partition_data(
     services: &Services,
     context: &RequestContext,
     read: Read,
-    files: &mut Vec<FileSlice>,
+    external: &mut Vec<Part>,
     hints: &mut LeaderHints,
 ) -> PartitionData {
     let mut data = PartitionData { partition_index: read.key.partition.0, ..PartitionData::default() };
@@ -381,7 +467,10 @@ fn partition_data(
                 data.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end_offset.0 };
             }
             services.metrics.fetched_bytes.add(result.read.as_ref().map_or(0, |read| read.size_bytes as u64));
-            data.records = Some(records(result.read.map(|read| read.slices).unwrap_or_default(), files));
+            // A read ends with its segment, so there is one file range at the most.
+            let slice = result.read.and_then(|read| read.slices.into_iter().next());
+            let converted = read.conversion.map(|conversion| Part::Converted(Box::new(conversion)));
+            data.records = Some(records(converted.or(slice.map(Part::File)), external));
         }
         Err(code) => {
             data.error_code = code.code();
@@ -414,14 +503,14 @@ fn partition_data(
     data
 }
 
-/// The records of a partition as a file range: a read ends with its segment, so there is one at the most.
-fn records(slices: Vec<FileSlice>, files: &mut Vec<FileSlice>) -> Records {
-    let token = files.len() as u32;
-    match slices.into_iter().next() {
+/// The records of a partition, which stay where they are until they are sent.
+fn records(part: Option<Part>, external: &mut Vec<Part>) -> Records {
+    let token = external.len() as u32;
+    match part {
         None => Records::Bytes(bytes::Bytes::new()),
-        Some(first) => {
-            let size_bytes = first.size_bytes;
-            files.push(first);
+        Some(part) => {
+            let size_bytes = u32::try_from(part.size_bytes()).unwrap_or(u32::MAX);
+            external.push(part);
             Records::External { size_bytes, token }
         }
     }

@@ -3,7 +3,10 @@
 //! Behaviour: only the leader answers. Consumers see up to the high watermark, `read_committed` ones up to the
 //! last stable offset, the debug consumer up to the log end. Nothing at or after the time gives offset -1.
 //!
-//! Versions: 1 one offset per partition · 2 isolation level · 4 leader epochs (KIP-320) · 5 OFFSET_NOT_AVAILABLE ·
+//! Version 0 lists where segments begin, by the age of their files. Topics whose messages have no timestamps are not
+//! searched by time: UNSUPPORTED_FOR_MESSAGE_FORMAT.
+//!
+//! Versions: 0 offsets of segments · 1 one offset per partition · 2 isolation level · 4 leader epochs (KIP-320) · 5 OFFSET_NOT_AVAILABLE ·
 //! 6 flexible · 7 max timestamp (KIP-734) · 8 earliest local (KIP-405) · 9 latest tiered · 10 timeout ·
 //! 11 earliest pending upload (KIP-1023).
 
@@ -17,6 +20,7 @@ use wire::{ListOffsetsRequest, ListOffsetsResponse};
 use super::error_code::replica_error;
 use super::{ErrorCode, RequestContext, Services};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, Timestamp};
+use crate::records::MessageFormat;
 use crate::replica::{Isolation, Partition};
 use crate::security::{Operation, Resource};
 
@@ -62,6 +66,11 @@ pub async fn handle(
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in &topic.partitions {
             let index = wanted.partition_index;
+            if context.version == 0 {
+                let listed = list(services, &topic.name, wanted, request.replica_id, is_allowed).await;
+                partitions.push(old_response(index, listed));
+                continue;
+            }
             let found = if !is_allowed {
                 Err(ErrorCode::TopicAuthorizationFailed)
             } else if repeated.contains(&index) {
@@ -85,6 +94,54 @@ pub async fn handle(
         response.topics.push(ListOffsetsTopicResponse { name: topic.name, partitions });
     }
     response
+}
+
+/// The answer of version 0: offsets where segments begin, newest first.
+async fn list(
+    services: &Services,
+    topic: &str,
+    wanted: &ListOffsetsPartition,
+    replica_id: i32,
+    is_allowed: bool,
+) -> Result<Vec<Offset>, ErrorCode> {
+    if !is_allowed {
+        // As in Kafka: here the topic's existence is not given away.
+        return Err(ErrorCode::UnknownTopicOrPartition);
+    }
+    let partition = services
+        .replicas
+        .partition(topic, PartitionIndex(wanted.partition_index))
+        .map_err(|error| replica_error(&error))?;
+    let needs_leader = replica_id != DEBUG_CONSUMER;
+    partition
+        .check_leader_epoch(LeaderEpoch::UNKNOWN, needs_leader)
+        .map_err(|error| replica_error(&error))?;
+    let high_watermark = partition.visible_end(Isolation::HighWatermark);
+    let count = usize::try_from(wanted.max_num_offsets).unwrap_or(0);
+    let (timestamp, now) = (Timestamp(wanted.timestamp), services.clock.now());
+    let list = move || partition.log().offsets_before(timestamp, count, now);
+    let listed = match tokio::task::spawn_blocking(list).await {
+        Ok(listed) => listed.map_err(|error| replica_error(&error.into()))?,
+        Err(_) => return Err(ErrorCode::UnknownServerError),
+    };
+    let hidden = listed.iter().take_while(|offset| **offset > high_watermark).count();
+    if replica_id != CONSUMER || hidden == 0 {
+        return Ok(listed);
+    }
+    Ok([high_watermark].into_iter().chain(listed.into_iter().skip(hidden)).collect())
+}
+
+fn old_response(index: i32, listed: Result<Vec<Offset>, ErrorCode>) -> ListOffsetsPartitionResponse {
+    let (code, offsets) = match listed {
+        Ok(offsets) => (ErrorCode::None, offsets),
+        Err(code) => (code, Vec::new()),
+    };
+    ListOffsetsPartitionResponse {
+        partition_index: index,
+        error_code: code.code(),
+        old_style_offsets: offsets.into_iter().map(|offset| offset.0).collect(),
+        ..ListOffsetsPartitionResponse::default()
+    }
 }
 
 /// Partitions that the request names more than once.
@@ -126,6 +183,9 @@ async fn look_up(
         LATEST => Found { offset: end, leader_epoch: role.leader_epoch, ..NOTHING },
         EARLIEST | EARLIEST_LOCAL => earliest(&partition),
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => NOTHING,
+        timestamp if timestamp >= 0 && !has_timestamps(&partition) => {
+            return Err(ErrorCode::UnsupportedForMessageFormat);
+        }
         MAX_TIMESTAMP => search(partition, None, end).await?,
         timestamp => search(partition, Some(Timestamp(timestamp)), end).await?,
     };
@@ -133,6 +193,11 @@ async fn look_up(
         return Err(unsettled);
     }
     Ok(found)
+}
+
+/// Whether the topic's messages have timestamps to be found by.
+fn has_timestamps(partition: &Partition) -> bool {
+    partition.settings().validation.message_format > MessageFormat::V0
 }
 
 fn earliest(partition: &Partition) -> Found {

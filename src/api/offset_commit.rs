@@ -1,11 +1,12 @@
 //! Stores the offsets of a group.
 //!
-//! Behaviour: partitions that do not exist fail by themselves, the others are stored together. Version 0, which
-//! stores offsets in ZooKeeper, is not served yet.
+//! Behaviour: partitions that do not exist fail by themselves, the others are stored together. Version 0 stores
+//! them one by one, under `/consumers` in ZooKeeper or what takes its place, and knows no members.
 //!
-//! Versions: 1 generation and member · 2 retention (until 4) · 6 leader epoch (KIP-320) · 7 static members
+//! Versions: 0 offsets in ZooKeeper · 1 generation and member · 2 retention (until 4) · 6 leader epoch (KIP-320) · 7 static members
 //! (KIP-345) · 8 flexible · 9 stale member epochs (KIP-848) · 10 topic ids.
 
+use tracing::warn;
 use wire::offset_commit_request::OffsetCommitRequestTopic;
 use wire::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use wire::{OffsetCommitRequest, OffsetCommitResponse};
@@ -62,7 +63,9 @@ pub async fn handle(
         });
     }
     let is_asked = request.topics.is_empty() || !offsets.is_empty();
-    if whole_error.is_none() && is_asked {
+    if whole_error.is_none() && is_asked && context.version == 0 {
+        commit_to_store(services, &request.group_id, offsets, &mut response).await;
+    } else if whole_error.is_none() && is_asked {
         commit(services, context, &request, offsets, &mut response).await;
     }
     response
@@ -98,6 +101,34 @@ fn check(
     Ok(TopicPartition::new(topic.name.clone(), index))
 }
 
+/// As [`commit`], for version 0.
+async fn commit_to_store(
+    services: &Services,
+    group: &str,
+    offsets: Vec<OffsetToCommit>,
+    response: &mut OffsetCommitResponse,
+) {
+    let size_max = usize::try_from(services.config.load().offset_metadata_max_bytes()).unwrap_or(0);
+    for (partition, offset) in passed(response).zip(offsets) {
+        if offset.metadata.encode_utf16().count() > size_max {
+            partition.error_code = ErrorCode::OffsetMetadataTooLarge.code();
+            continue;
+        }
+        let TopicPartition { topic, partition: index } = &offset.topic_partition;
+        let stored = services.admin.store_consumer_offset(group, topic, *index, offset.offset).await;
+        if let Err(error) = stored {
+            warn!(group_id = group, %topic, partition = index.0, %error, "storing an old consumer's offset");
+            partition.error_code = ErrorCode::UnknownServerError.code();
+        }
+    }
+}
+
+/// The partitions of the answer that no check has refused.
+fn passed(response: &mut OffsetCommitResponse) -> impl Iterator<Item = &mut OffsetCommitResponsePartition> {
+    let partitions = response.topics.iter_mut().flat_map(|topic| &mut topic.partitions);
+    partitions.filter(|partition| partition.error_code == ErrorCode::None.code())
+}
+
 /// Stores what passed the checks and fills its codes in, in order.
 async fn commit(
     services: &Services,
@@ -116,11 +147,7 @@ async fn commit(
         offsets,
     };
     let result = services.groups.commit_offsets(command).await;
-    let passed = response
-        .topics
-        .iter_mut()
-        .flat_map(|topic| &mut topic.partitions)
-        .filter(|partition| partition.error_code == ErrorCode::None.code());
+    let passed = passed(response);
     match result {
         Ok(results) => {
             for (partition, result) in passed.zip(results) {

@@ -1,11 +1,13 @@
 //! Reads the stored offsets of groups.
 //!
 //! Behaviour: a partition without a stored offset is answered with -1, empty metadata and no error. Null topics ask
-//! for every stored offset. Errors of the group: before v2 on each partition, until v7 on top, then per group.
+//! for every stored offset. Version 0 reads what old consumers keep under `/consumers`, where a partition without
+//! an offset is an unknown one. Errors of the group: before v2 on each partition, until v7 on top, then per group.
 //!
-//! Versions: 1 offsets in Kafka · 2 all topics, top-level error · 5 leader epoch · 6 flexible · 7 require stable
+//! Versions: 0 offsets in ZooKeeper · 1 offsets in Kafka · 2 all topics, top-level error · 5 leader epoch · 6 flexible · 7 require stable
 //! (KIP-447) · 8 many groups (KIP-709) · 9 member epoch (KIP-848) · 10 topic ids.
 
+use tracing::warn;
 use wire::offset_fetch_response::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
@@ -15,6 +17,7 @@ use wire::{OffsetFetchRequest, OffsetFetchResponse, Str, Uuid};
 use super::error_code::group_error;
 use super::{ErrorCode, RequestContext, Services};
 use crate::group::{FetchOffsets, FetchedOffset, GroupId};
+use crate::metadata::Image;
 use crate::model::{PartitionIndex, TopicId, TopicName, TopicPartition};
 use crate::security::{Operation, Resource};
 
@@ -104,6 +107,9 @@ async fn answer(
         };
     };
     let image = services.metadata.image();
+    if context.version == 0 {
+        return stored_by_old_consumers(services, context, &image, &asked.group_id, topics).await;
+    }
     let resolved: Vec<Result<TopicName, ErrorCode>> = topics
         .iter()
         .map(|topic| {
@@ -127,6 +133,50 @@ async fn answer(
     match services.groups.fetch_offsets(fetch).await {
         Ok(offsets) => named(asked.group_id, topics, &resolved, offsets),
         Err(error) => failed(asked, group_error(error)),
+    }
+}
+
+/// The answer of version 0.
+async fn stored_by_old_consumers(
+    services: &Services,
+    context: &RequestContext,
+    image: &Image,
+    group: &Str,
+    topics: &[AskedTopic],
+) -> Answered {
+    let mut answered = Answered { group_id: group.clone(), error: ErrorCode::None, topics: Vec::new() };
+    for topic in topics {
+        let resource = Resource::Topic(&topic.name);
+        let is_allowed = services.authorizer.allows(context.principal(), Operation::Describe, resource);
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for &index in &topic.partitions {
+            let known = image.topic(&topic.name);
+            let is_known = known.is_some_and(|topic| topic.partition(PartitionIndex(index)).is_some());
+            partitions.push(match known {
+                _ if !is_allowed => nothing(index, ErrorCode::TopicAuthorizationFailed),
+                Some(topic) if is_known => stored_by_old_consumer(services, group, &topic.name, index).await,
+                _ => nothing(index, ErrorCode::UnknownTopicOrPartition),
+            });
+        }
+        let (name, topic_id) = (topic.name.clone(), topic.topic_id);
+        answered.topics.push(AnsweredTopic { name, topic_id, partitions });
+    }
+    answered
+}
+
+async fn stored_by_old_consumer(
+    services: &Services,
+    group: &str,
+    topic: &TopicName,
+    index: i32,
+) -> AnsweredPartition {
+    match services.admin.consumer_offset(group, topic, PartitionIndex(index)).await {
+        Ok(Some(offset)) => AnsweredPartition { offset: offset.0, ..nothing(index, ErrorCode::None) },
+        Ok(None) => nothing(index, ErrorCode::UnknownTopicOrPartition),
+        Err(error) => {
+            warn!(group_id = group, %topic, partition = index, %error, "reading an old consumer's offset");
+            nothing(index, ErrorCode::UnknownServerError)
+        }
     }
 }
 

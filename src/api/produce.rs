@@ -1,11 +1,11 @@
 //! Appends record batches to partitions.
 //!
 //! Behaviour: each partition of a request succeeds or fails by itself. A partition takes exactly one batch of
-//! magic 2. With acks=all the answer waits until the batch is committed or the request's timeout passes (the
+//! magic 2; until version 2 any messages, also none, which are stored in the topic's format. With acks=all the answer waits until the batch is committed or the request's timeout passes (the
 //! batch then stays); the next produce request of the connection is appended meanwhile. With acks=0 there is no
 //! answer: an error closes the connection.
 //!
-//! Versions: 3 record batches of magic 2 (KIP-98) · 5 log start offset (KIP-107) · 7 zstd (KIP-110) · 8 record
+//! Versions: 0, 1 throttle time, 2 append time · 3 record batches of magic 2 (KIP-98) · 5 log start offset (KIP-107) · 7 zstd (KIP-110) · 8 record
 //! errors (KIP-467) · 9 flexible · 10 leader hints (KIP-951) · 12 transactions V2 (KIP-890) · 13 topic ids
 //! (KIP-516).
 
@@ -81,7 +81,7 @@ pub async fn answer(services: &Services, context: &RequestContext, request: Prod
             .any(|(_, outcome)| matches!(outcome, Outcome::Refused(_)));
         return if has_error { Answer::Close } else { Answer::Nothing };
     }
-    respond::<ProduceRequest>(context, &response(services, context, topics), &[])
+    respond::<ProduceRequest>(context, &response(services, context, topics), Vec::new())
 }
 
 fn append_all(

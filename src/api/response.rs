@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use crate::log::FileSlice;
+use crate::log::{Conversion, FileSlice};
 
 /// A response as the network sends it: parts of memory and of files, in order, the frame's length in front.
 #[derive(Default)]
@@ -14,6 +14,8 @@ pub enum Part {
     Memory(Bytes),
     /// Goes from the page cache to the socket without passing through this process.
     File(FileSlice),
+    /// Records of a file, converted while they are sent.
+    Converted(Box<Conversion>),
 }
 
 impl Part {
@@ -21,6 +23,7 @@ impl Part {
         match self {
             Part::Memory(bytes) => bytes.len() as u64,
             Part::File(slice) => u64::from(slice.size_bytes),
+            Part::Converted(conversion) => u64::from(conversion.size_bytes()),
         }
     }
 }

@@ -56,7 +56,7 @@ macro_rules! plain {
         |services, context, reader| {
             begin(services, context, reader, |services, context, request: $request| async move {
                 let response = super::$module::handle(&services, &context, request).await;
-                respond::<$request>(&context, &response, &[])
+                respond::<$request>(&context, &response, Vec::new())
             })
         }
     };
@@ -91,16 +91,15 @@ macro_rules! api {
 
 /// Every API this broker serves, by key.
 pub static APIS: &[Api] = &[
-    // Produce is advertised from 0: librdkafka disables compression codecs otherwise (KAFKA-18659).
-    api!(Produce, 3..=13, Some(0..=13), special!(produce, wire::ProduceRequest)),
-    api!(Fetch, 4..=18, Some(4..=18), special!(fetch, wire::FetchRequest)),
-    api!(ListOffsets, 1..=11, Some(1..=11), plain!(list_offsets, wire::ListOffsetsRequest)),
+    api!(Produce, 0..=13, Some(0..=13), special!(produce, wire::ProduceRequest)),
+    api!(Fetch, 0..=18, Some(0..=18), special!(fetch, wire::FetchRequest)),
+    api!(ListOffsets, 0..=11, Some(0..=11), plain!(list_offsets, wire::ListOffsetsRequest)),
     api!(Metadata, 0..=13, Some(0..=13), plain!(metadata, wire::MetadataRequest)),
     api!(LeaderAndIsr, 0..=7, Some(0..=7), plain!(leader_and_isr, wire::LeaderAndIsrRequest)),
     api!(StopReplica, 0..=4, Some(0..=4), plain!(stop_replica, wire::StopReplicaRequest)),
     api!(UpdateMetadata, 0..=8, Some(0..=8), plain!(update_metadata, wire::UpdateMetadataRequest)),
-    api!(OffsetCommit, 1..=10, Some(1..=10), plain!(offset_commit, wire::OffsetCommitRequest)),
-    api!(OffsetFetch, 1..=10, Some(1..=10), plain!(offset_fetch, wire::OffsetFetchRequest)),
+    api!(OffsetCommit, 0..=10, Some(0..=10), plain!(offset_commit, wire::OffsetCommitRequest)),
+    api!(OffsetFetch, 0..=10, Some(0..=10), plain!(offset_fetch, wire::OffsetFetchRequest)),
     api!(FindCoordinator, 0..=6, Some(0..=6), plain!(find_coordinator, wire::FindCoordinatorRequest)),
     api!(JoinGroup, 0..=9, Some(0..=9), plain!(join_group, wire::JoinGroupRequest)),
     api!(Heartbeat, 0..=4, Some(0..=4), plain!(heartbeat, wire::HeartbeatRequest)),

@@ -4,7 +4,7 @@
 
 use barnabas::model::Timestamp;
 use barnabas::records::{
-    AppendOrigin, RecordSetFormat, TargetCompression, TimestampType, ValidationRules, batches, validate,
+    AppendOrigin, MessageFormat, RecordSetFormat, TargetCompression, TimestampType, ValidationRules, batches, validate,
 };
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
@@ -37,6 +37,7 @@ fn rules(choice: u8) -> ValidationRules {
     ValidationRules {
         origin: AppendOrigin::Client,
         format: formats[usize::from(choice) % 3],
+        message_format: if choice & 16 == 0 { MessageFormat::V2 } else { MessageFormat::V1 },
         timestamp_type: if choice & 4 == 0 {
             TimestampType::CreateTime
         } else {

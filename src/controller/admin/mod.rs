@@ -6,6 +6,7 @@
 
 mod auto_creation;
 mod configs;
+mod consumer_offsets;
 mod create_topics;
 mod creation_error;
 mod delete_topics;

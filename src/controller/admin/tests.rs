@@ -98,6 +98,24 @@ impl World {
     }
 }
 
+#[tokio::test]
+async fn an_offset_of_an_old_consumer_stands_in_its_node() {
+    use crate::coordination::StoreError;
+    let world = world().await;
+    let topic = TopicName::new("orders").unwrap();
+    let partition = PartitionIndex(3);
+    let read = || world.admin.consumer_offset("billing", &topic, partition);
+    assert_eq!(read().await, Ok(None));
+    for offset in [Offset(42), Offset(7)] {
+        world.admin.store_consumer_offset("billing", &topic, partition, offset).await.unwrap();
+        assert_eq!(read().await, Ok(Some(offset)));
+    }
+    let node = world.running.store.read("/consumers/billing/offsets/orders/3").await.unwrap();
+    assert_eq!(node.data.as_deref(), Some(&b"7"[..]));
+    let refused = world.admin.store_consumer_offset("", &topic, partition, Offset(1)).await;
+    assert!(matches!(refused, Err(StoreError::BadArguments { .. })));
+}
+
 fn operation(key: &str, operation: AlterOperation, value: &str) -> ConfigChange {
     ConfigChange::Alter(vec![AlterEntry { key: key.into(), operation, value: Some(value.into()) }])
 }

@@ -65,6 +65,11 @@ pub fn partition_state(topic: &str, partition: PartitionIndex) -> String {
     format!("{TOPICS}/{topic}/partitions/{partition}/state")
 }
 
+/// Where consumers of 0.8 keep their offset, as text.
+pub fn consumer_offset(group: &str, topic: &str, partition: PartitionIndex) -> String {
+    format!("/consumers/{group}/offsets/{topic}/{partition}")
+}
+
 pub fn topic_config(topic: &str) -> String {
     format!("/config/topics/{topic}")
 }
