@@ -29,7 +29,7 @@ pub struct AppendInfo {
     /// The time that the records read as; `-1` if they keep their producer's.
     pub log_append_time: Timestamp,
     pub log_start_offset: Offset,
-    /// The producer had sent the same batch before: nothing was written.
+    /// The producer had sent the same batch before, or the marker's transaction has ended: nothing was written.
     pub is_duplicate: bool,
     /// What the caller must have flushed: it may take long, so it is not done under the append lock.
     pub flush: FlushWanted,
@@ -55,7 +55,7 @@ pub(super) struct WaitingAppend {
 pub(super) struct Request {
     batches: Vec<ValidatedBatch>,
     size_bytes: u64,
-    origin: AppendOrigin,
+    rules: ProducerRules,
     numbering: Numbering,
     log_append_time: Timestamp,
     now: Timestamp,
@@ -98,7 +98,7 @@ impl Log {
         &self,
         records: ValidatedRecords,
         leader_epoch: LeaderEpoch,
-        origin: AppendOrigin,
+        rules: impl Into<ProducerRules>,
         now: Timestamp,
     ) -> Result<AppendInfo, LogError> {
         let log_append_time = records.log_append_time.unwrap_or(Timestamp::NONE);
@@ -106,7 +106,7 @@ impl Log {
         self.append(Request {
             batches: records.batches,
             size_bytes,
-            origin,
+            rules: rules.into(),
             numbering: Numbering::Leader(leader_epoch),
             log_append_time,
             now,
@@ -136,7 +136,7 @@ impl Log {
         self.append(Request {
             batches: taken,
             size_bytes,
-            origin: AppendOrigin::Replication,
+            rules: AppendOrigin::Replication.into(),
             numbering: Numbering::AsIs,
             log_append_time: Timestamp::NONE,
             now,
@@ -297,7 +297,6 @@ impl Log {
         }
         self.ensure_fits(request, next_offset)?;
         let mut admitted = Admitted { request: at, headers: Vec::with_capacity(request.batches.len()) };
-        let rules = ProducerRules { origin: request.origin, needs_verification: false, guard: None };
         for batch in &request.batches {
             let header = match request.numbering {
                 // Old messages have no place for an epoch.
@@ -310,10 +309,15 @@ impl Log {
                 Numbering::AsIs => batch.header,
             };
             let end = end_of_transaction(&header, &batch.bytes)?;
-            match writer.producers.check(&mut writer.group.producers, &header, end, &rules)? {
+            match writer.producers.check(&mut writer.group.producers, &header, end, &request.rules)? {
                 Checked::Accepted => {}
                 Checked::Duplicate(earlier) => {
                     let info = self.info(request, earlier.first_offset(), earlier.last_offset);
+                    answer(at, Ok(AppendInfo { is_duplicate: true, ..info }));
+                    return Ok(());
+                }
+                Checked::AlreadyEnded => {
+                    let info = self.info(request, next_offset, next_offset.plus(-1));
                     answer(at, Ok(AppendInfo { is_duplicate: true, ..info }));
                     return Ok(());
                 }

@@ -52,7 +52,7 @@ pub use manager::{DirectoryStatus, LoadAllOptions, LogManager};
 pub use partition_log::Log;
 pub use producer_snapshot::{CorruptSnapshot, decode_snapshot, encode_snapshot};
 pub use producer_state::{
-    Checked, CompletedTransaction, ProducerAppend, ProducerEntry, ProducerError, ProducerRules,
+    Checked, CompletedTransaction, MarkerRule, ProducerAppend, ProducerEntry, ProducerError, ProducerRules,
     ProducerState, SequencedBatch, VerificationGuard,
 };
 pub use read::{FileSlice, LogRead};

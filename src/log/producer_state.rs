@@ -70,6 +70,26 @@ pub struct ProducerRules {
     /// `transaction.partition.verification.enable`: a transaction may only be opened with a guard.
     pub needs_verification: bool,
     pub guard: Option<VerificationGuard>,
+    pub marker: MarkerRule,
+}
+
+/// What is expected of the marker that ends a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkerRule {
+    /// Its epoch is the producer's, or a later one that fences it. It is written also where nothing is open.
+    AnyEpoch,
+    /// As before, but it may have been written already: where the producer has its epoch and nothing open, it
+    /// is not written again.
+    MayRepeat,
+    /// Each end of a transaction has an epoch of its own (KIP-890), so that the producer's own is a repetition.
+    NewEpoch,
+}
+
+impl From<AppendOrigin> for ProducerRules {
+    /// Without the proof that transactions are known to their coordinator.
+    fn from(origin: AppendOrigin) -> ProducerRules {
+        ProducerRules { origin, needs_verification: false, guard: None, marker: MarkerRule::AnyEpoch }
+    }
 }
 
 /// What became of a checked batch.
@@ -79,6 +99,8 @@ pub enum Checked {
     Accepted,
     /// It was written before: answer with where. Nothing is to be written.
     Duplicate(SequencedBatch),
+    /// The transaction that the marker ends has ended. Nothing is to be written.
+    AlreadyEnded,
 }
 
 /// Checked batches that are not written yet. Dropping it undoes them.
@@ -185,7 +207,8 @@ impl ProducerState {
             let entry = known.unwrap_or(ProducerEntry::UNKNOWN);
             self.check_transaction_is_known(known.as_ref(), batch, rules)?;
             match end {
-                Some(end) => append.take_marker(entry, batch, end, rules.origin)?,
+                Some(_) if entry.has_ended(batch, rules.marker) => return Ok(Checked::AlreadyEnded),
+                Some(end) => append.take_marker(entry, batch, end, rules)?,
                 None if batch.attributes.is_control() => {}
                 None => {
                     let verification = self.verifications.get(&batch.producer_id);
@@ -207,7 +230,9 @@ impl ProducerState {
         batch: &BatchHeader,
         rules: &ProducerRules,
     ) -> Result<(), ProducerError> {
-        let is_ongoing = known.is_some_and(ProducerEntry::has_transaction);
+        // What an earlier epoch has open is another transaction.
+        let is_ongoing =
+            known.is_some_and(|known| known.has_transaction() && known.epoch == batch.producer_epoch);
         if rules.origin == AppendOrigin::Replication || !batch.attributes.is_transactional() || is_ongoing {
             return Ok(());
         }
@@ -300,8 +325,10 @@ impl ProducerState {
         self.producers.len()
     }
 
-    pub fn has_ongoing_transaction(&self, producer_id: ProducerId) -> bool {
-        self.producers.get(&producer_id).is_some_and(ProducerEntry::has_transaction)
+    /// Whether the producer has a transaction open under this epoch.
+    pub fn has_ongoing_transaction(&self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool {
+        let known = self.producers.get(&producer_id);
+        known.is_some_and(|known| known.has_transaction() && known.epoch == epoch)
     }
 
     /// When the producer of the oldest open transaction last wrote, to tell one that hangs.
@@ -320,7 +347,7 @@ impl ProducerState {
         sequence: i32,
         now: Timestamp,
     ) -> Option<VerificationGuard> {
-        if self.has_ongoing_transaction(producer_id) {
+        if self.has_ongoing_transaction(producer_id, epoch) {
             return None;
         }
         let last_guard = &mut self.last_guard;
@@ -379,12 +406,16 @@ impl ProducerAppend {
         mut entry: ProducerEntry,
         batch: &BatchHeader,
         end: EndTransaction,
-        origin: AppendOrigin,
+        rules: &ProducerRules,
     ) -> Result<(), ProducerError> {
         let producer_id = batch.producer_id;
-        entry.check_epoch(batch, origin)?;
+        entry.check_epoch(batch, rules.origin)?;
         ensure!(
-            origin == AppendOrigin::Replication || end.coordinator_epoch >= entry.coordinator_epoch,
+            rules.marker != MarkerRule::NewEpoch || batch.producer_epoch > entry.epoch,
+            InvalidProducerEpochSnafu { producer_id, epoch: batch.producer_epoch, known: entry.epoch }
+        );
+        ensure!(
+            rules.origin == AppendOrigin::Replication || end.coordinator_epoch >= entry.coordinator_epoch,
             CoordinatorFencedSnafu {
                 producer_id,
                 epoch: end.coordinator_epoch,
@@ -463,6 +494,16 @@ impl ProducerEntry {
 
     pub fn has_transaction(&self) -> bool {
         self.transaction_first_offset >= Offset::ZERO
+    }
+
+    /// Whether a marker would be a repetition.
+    fn has_ended(&self, marker: &BatchHeader, rule: MarkerRule) -> bool {
+        match rule {
+            MarkerRule::AnyEpoch => false,
+            MarkerRule::MayRepeat | MarkerRule::NewEpoch => {
+                self.epoch == marker.producer_epoch && !self.has_transaction()
+            }
+        }
     }
 
     fn is_expired(&self, now: Timestamp, expiration_ms: i64) -> bool {

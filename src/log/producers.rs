@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tracing::warn;
 
-use crate::model::{Offset, ProducerId, Timestamp};
+use crate::model::{Offset, ProducerEpoch, ProducerId, Timestamp};
 use crate::records::{AppendOrigin, Batch};
 use crate::runtime::fs::{Durability, OpenMode, write_all_at};
 
@@ -20,7 +20,7 @@ use super::names::FileKind;
 use super::partition_log::{Log, Writer};
 use super::producer_snapshot::{decode_snapshot, encode_snapshot};
 use super::producer_state::{
-    CompletedTransaction, ProducerAppend, ProducerEntry, ProducerRules, ProducerState,
+    CompletedTransaction, ProducerAppend, ProducerEntry, ProducerRules, ProducerState, VerificationGuard,
 };
 use super::scan::BatchScan;
 use super::segment::Segment;
@@ -62,6 +62,27 @@ impl Log {
     /// Forgets producers that have been silent for `expiration_ms` and have no transaction open.
     pub fn expire_producers(&self, expiration_ms: i64, now: Timestamp) {
         self.writer.lock().producers.remove_expired(now, expiration_ms);
+    }
+
+    /// Notes that a batch waits until its transaction is verified; it is to be appended with this guard. `None`:
+    /// the transaction is open here, so that no proof is needed.
+    pub fn begin_verification(
+        &self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        sequence: i32,
+        now: Timestamp,
+    ) -> Option<VerificationGuard> {
+        self.writer.lock().producers.begin_verification(producer_id, epoch, sequence, now)
+    }
+
+    /// When the producer of the oldest open transaction last wrote; `None` = none is open.
+    pub fn oldest_transaction_last_timestamp(&self) -> Option<Timestamp> {
+        // Most logs have none, and know it without the lock.
+        if self.last_stable_offset() >= self.high_watermark() {
+            return None;
+        }
+        self.writer.lock().producers.oldest_transaction_last_timestamp()
     }
 
     /// What is known of the producers that wrote to this log, in no order.
@@ -227,8 +248,7 @@ impl Replay {
         is_recovered: bool,
     ) -> Result<(), LogError> {
         self.next_offset = batch.header.next_offset();
-        let rules =
-            ProducerRules { origin: AppendOrigin::Replication, needs_verification: false, guard: None };
+        let rules = ProducerRules::from(AppendOrigin::Replication);
         let mut append = ProducerAppend::default();
         let end = end_of_transaction(&batch.header, &batch.bytes)?;
         if let Err(error) = self.producers.check(&mut append, &batch.header, end, &rules) {

@@ -12,11 +12,12 @@ use super::error::{
 };
 use crate::log::{
     AbortedTransaction, AppendInfo, EpochEndOffset, FlushWanted, Log, LogConfig, LogError, LogRead,
+    ProducerRules,
 };
 use crate::metadata::control::LeaderAndIsr;
 use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
 use crate::purgatory::WatchList;
-use crate::records::{AppendOrigin, ValidatedRecords, ValidationRules};
+use crate::records::{ValidatedRecords, ValidationRules};
 
 /// A topic's settings, as values: what its logs keep, what may be appended, how many replicas must have it.
 #[derive(Clone, Debug)]
@@ -61,7 +62,7 @@ pub struct Role {
 /// Who appends, and what must hold for it.
 #[derive(Clone, Copy, Debug)]
 pub struct AppendOptions {
-    pub origin: AppendOrigin,
+    pub producer: ProducerRules,
     /// The ISR must have `min.insync.replicas` members beforehand: acks=all.
     pub needs_isr: bool,
     /// The leadership that the appender believes in; `None` = whatever it is.
@@ -250,7 +251,7 @@ impl Partition {
             let isr = role.isr.len();
             ensure!(isr >= min_insync_replicas, NotEnoughReplicasSnafu { isr, min_insync_replicas });
         }
-        let info = self.log.append_as_leader(records, role.leader_epoch, options.origin, now)?;
+        let info = self.log.append_as_leader(records, role.leader_epoch, options.producer, now)?;
         drop(shared);
         self.advance_high_watermark();
         self.watchers.wake_all();

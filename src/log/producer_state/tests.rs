@@ -6,8 +6,12 @@ use crate::records::{Attributes, batches, kafka_folder};
 
 use super::*;
 
-const CLIENT: ProducerRules =
-    ProducerRules { origin: AppendOrigin::Client, needs_verification: false, guard: None };
+const CLIENT: ProducerRules = ProducerRules {
+    origin: AppendOrigin::Client,
+    needs_verification: false,
+    guard: None,
+    marker: MarkerRule::AnyEpoch,
+};
 const COORDINATOR: ProducerRules = ProducerRules { origin: AppendOrigin::Coordinator, ..CLIENT };
 const REPLICATION: ProducerRules = ProducerRules { origin: AppendOrigin::Replication, ..CLIENT };
 
@@ -264,6 +268,45 @@ fn a_transaction_is_opened_only_with_its_guard() {
 }
 
 #[test]
+fn what_an_earlier_epoch_has_open_is_another_transaction() {
+    let mut state = ProducerState::default();
+    let rules = |guard| ProducerRules { needs_verification: true, guard, ..CLIENT };
+    state.accept(transactional(data(1, 0, 0, 0, 1)));
+    let next = transactional(data(1, 1, 0, 1, 1));
+    let error = state.append_one(next, None, &rules(None)).unwrap_err();
+    assert!(matches!(error, ProducerError::NotVerified { .. }));
+    assert!(state.begin_verification(ProducerId(1), ProducerEpoch(1), 0, Timestamp(5)).is_some());
+    assert_eq!(state.begin_verification(ProducerId(1), ProducerEpoch(0), 1, Timestamp(5)), None);
+}
+
+#[test]
+fn a_marker_is_repeated_only_where_its_transaction_is_open() {
+    let mut state = ProducerState::default();
+    let may_repeat = ProducerRules { marker: MarkerRule::MayRepeat, ..COORDINATOR };
+    let abort = end(TransactionMarker::Abort, 1);
+    state.accept(transactional(data(1, 0, 0, 0, 1)));
+    let (checked, completed) = state.append_one(marker(1, 0, 1), abort, &may_repeat).unwrap();
+    assert_eq!((checked, completed.len()), (Checked::Accepted, 1));
+    let (checked, _) = state.append_one(marker(1, 0, 2), abort, &may_repeat).unwrap();
+    assert_eq!(checked, Checked::AlreadyEnded);
+    // A fence is a marker of a later epoch, and an unknown producer may have to be fenced.
+    assert_eq!(state.append_one(marker(1, 1, 2), abort, &may_repeat).unwrap().0, Checked::Accepted);
+    assert_eq!(state.append_one(marker(2, 0, 3), abort, &may_repeat).unwrap().0, Checked::Accepted);
+}
+
+#[test]
+fn where_ends_have_epochs_of_their_own_a_marker_of_the_open_epoch_is_refused() {
+    let mut state = ProducerState::default();
+    let new_epoch = ProducerRules { marker: MarkerRule::NewEpoch, ..COORDINATOR };
+    let commit = end(TransactionMarker::Commit, 1);
+    state.accept(transactional(data(1, 4, 0, 0, 1)));
+    let error = state.append_one(marker(1, 4, 1), commit, &new_epoch).unwrap_err();
+    assert!(matches!(error, ProducerError::InvalidProducerEpoch { .. }));
+    assert_eq!(state.append_one(marker(1, 5, 1), commit, &new_epoch).unwrap().0, Checked::Accepted);
+    assert_eq!(state.append_one(marker(1, 5, 2), commit, &new_epoch).unwrap().0, Checked::AlreadyEnded);
+}
+
+#[test]
 fn silent_producers_expire_unless_their_transaction_is_open() {
     let mut state = ProducerState::default();
     state.accept(data(1, 0, 0, 0, 1));
@@ -441,6 +484,7 @@ fn verdict(result: Result<Checked, ProducerError>) -> Verdict {
     match result {
         Ok(Checked::Accepted) => Verdict::Accepted,
         Ok(Checked::Duplicate(batch)) => Verdict::Duplicate(batch.first_offset().0),
+        Ok(Checked::AlreadyEnded) => panic!("no marker of this history may be repeated"),
         Err(ProducerError::InvalidProducerEpoch { .. }) => Verdict::Epoch,
         Err(ProducerError::OutOfOrderSequence { .. } | ProducerError::NewEpochNotAtZero { .. }) => {
             Verdict::Sequence
