@@ -7,7 +7,7 @@ use tracing::warn;
 
 use crate::coordination::BoxFuture;
 use crate::coordinator::{Appended, ReadError, ShardLog, WriteError};
-use crate::log::FlushWanted;
+use crate::log::{FlushWanted, LogError, ProducerError, ProducerRules, VerificationGuard};
 use crate::model::{LeaderEpoch, Offset, TopicPartition};
 use crate::records::{self, AppendOrigin, RecordSetFormat, Refusal, ValidationRules};
 use crate::replica::{AppendOptions, Partition, ReplicaError, ReplicaManager, WatchedOffset};
@@ -30,6 +30,7 @@ impl ShardLog for ReplicaShardLog {
         topic_partition: &TopicPartition,
         leader_epoch: LeaderEpoch,
         batch: Bytes,
+        guard: Option<VerificationGuard>,
     ) -> Result<Appended, WriteError> {
         let partition = self.partition(topic_partition).map_err(|error| write_error(&error))?;
         let now = self.clock.now();
@@ -47,7 +48,7 @@ impl ShardLog for ReplicaShardLog {
             WriteError::Storage
         })?;
         let options = AppendOptions {
-            origin: AppendOrigin::Coordinator,
+            producer: ProducerRules { needs_verification: true, guard, ..AppendOrigin::Coordinator.into() },
             needs_isr: true,
             leader_epoch: Some(leader_epoch),
         };
@@ -137,6 +138,10 @@ fn write_error(error: &ReplicaError) -> WriteError {
         ReplicaError::NotEnoughReplicas { .. } => WriteError::NotEnoughReplicas,
         ReplicaError::NotEnoughReplicasAfterAppend => WriteError::NotEnoughReplicasAfterAppend,
         ReplicaError::TimedOut => WriteError::TimedOut,
+        ReplicaError::Log { source: LogError::Producer { source } } => match source {
+            ProducerError::NotVerified { .. } => WriteError::NotInTransaction,
+            _ => WriteError::ProducerFenced,
+        },
         ReplicaError::StorageError | ReplicaError::Log { .. } => WriteError::Storage,
         ReplicaError::NotLeaderOrFollower
         | ReplicaError::FencedLeaderEpoch { .. }

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use snafu::Snafu;
 
 use crate::coordination::BoxFuture;
+use crate::log::VerificationGuard;
 use crate::model::{LeaderEpoch, Offset, TopicPartition};
 
 /// The partition logs under the coordinators' shards.
@@ -13,12 +14,14 @@ pub trait ShardLog: Send + Sync + 'static {
     /// On `Ok` the batch stands in the leader's log and takes its place before every later append; whether it
     /// lasts is told by [`Appended::committed`]. On `Err` nothing was appended. A `leader_epoch` that is not
     /// the log's current one is [`WriteError::NotLeader`], so that a shard which lost its partition cannot
-    /// write behind the back of its successor.
+    /// write behind the back of its successor. A transaction's batch needs the guard it was verified with, or
+    /// an open transaction: otherwise it is [`WriteError::NotInTransaction`].
     fn append(
         &self,
         topic_partition: &TopicPartition,
         leader_epoch: LeaderEpoch,
         batch: Bytes,
+        guard: Option<VerificationGuard>,
     ) -> Result<Appended, WriteError>;
 
     /// Reads the whole log, from its start to its end at the time of the call, as slices of whole batches in
@@ -57,6 +60,10 @@ pub enum WriteError {
     Storage,
     #[snafu(display("the batch is larger than max.message.bytes or a segment"))]
     TooLarge,
+    #[snafu(display("the transaction's producer has an older epoch than the partition knows"))]
+    ProducerFenced,
+    #[snafu(display("the transaction has ended"))]
+    NotInTransaction,
     /// The replicas did not have the batch in time. It may still become committed.
     #[snafu(display("the replicas did not answer in time"))]
     TimedOut,

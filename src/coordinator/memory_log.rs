@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{Appended, ReadError, ShardLog, WriteError};
 use crate::coordination::BoxFuture;
+use crate::log::VerificationGuard;
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, TopicPartition};
 use crate::records::{Batch, batches};
 
@@ -106,6 +107,7 @@ impl ShardLog for MemoryLog {
         topic_partition: &TopicPartition,
         leader_epoch: LeaderEpoch,
         batch: Bytes,
+        _guard: Option<VerificationGuard>,
     ) -> Result<Appended, WriteError> {
         let mut state = self.0.lock();
         if let Some(error) = state.faults.pop_front() {

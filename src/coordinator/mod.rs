@@ -15,4 +15,6 @@ mod task;
 pub use log::{Appended, ReadError, ShardLog, WriteError};
 pub use placement::partition_for;
 pub use runtime::{CallError, EventSink, Runtime, RuntimeParts};
-pub use shard::{Deadline, EncodedRecord, Now, Outcome, Replayed, ReplyToken, Shard, Write};
+pub use shard::{
+    Deadline, EncodedRecord, Now, Outcome, Replayed, ReplyToken, Shard, TransactionalWriter, Write,
+};

@@ -1,6 +1,7 @@
 use bytes::Bytes;
 
 use super::WriteError;
+use crate::log::VerificationGuard;
 use crate::model::{Offset, ProducerEpoch, ProducerId, Timestamp};
 
 /// The state of one partition of an internal topic: a pure state machine.
@@ -95,7 +96,16 @@ pub struct Write<S: Shard> {
     pub records: Vec<S::Record>,
     pub pending: S::Pending,
     /// The producer whose transaction the records belong to; `None` = they count at once.
-    pub producer: Option<(ProducerId, ProducerEpoch)>,
+    pub producer: Option<TransactionalWriter>,
+}
+
+/// The producer of a transaction's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionalWriter {
+    pub producer_id: ProducerId,
+    pub producer_epoch: ProducerEpoch,
+    /// Needed when the records open the transaction in their partition.
+    pub guard: Option<VerificationGuard>,
 }
 
 /// A record as it stands in the log. A value of `None` is a tombstone.

@@ -9,10 +9,11 @@ use tokio::time::{sleep, sleep_until};
 
 use super::runtime::Shared;
 use super::{
-    Appended, Deadline, EncodedRecord, Now, Outcome, Replayed, ReplyToken, Shard, Write, WriteError,
+    Appended, Deadline, EncodedRecord, Now, Outcome, Replayed, ReplyToken, Shard, TransactionalWriter, Write,
+    WriteError,
 };
 use crate::coordination::BoxFuture;
-use crate::model::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicPartition};
+use crate::model::{LeaderEpoch, Offset, TopicPartition};
 use crate::records::{Batch, BatchBuilder, RecordsError, TransactionMarker, batches};
 
 /// How many waiting requests are taken at once. Their records share batches.
@@ -250,7 +251,8 @@ impl<S: Shard> ShardTask<S> {
     fn append(&mut self, batch: Vec<EncodedWrite<S>>, now: Now) {
         let Some(producer) = batch.first().map(|first| first.write.producer) else { return };
         let bytes = build(&batch, producer, now);
-        match self.shared.parts.log.append(&self.topic_partition, self.leader_epoch, bytes) {
+        let guard = producer.and_then(|producer| producer.guard);
+        match self.shared.parts.log.append(&self.topic_partition, self.leader_epoch, bytes, guard) {
             Ok(appended) => self.appended(batch, appended, now),
             // One of the writes may be the reason.
             Err(WriteError::TooLarge) if batch.len() > 1 => {
@@ -342,15 +344,11 @@ fn fits<S: Shard>(batch: &[EncodedWrite<S>], next: &EncodedWrite<S>) -> bool {
         && size_bytes + next.size_bytes <= BATCH_SIZE_BYTES
 }
 
-fn build<S: Shard>(
-    batch: &[EncodedWrite<S>],
-    producer: Option<(ProducerId, ProducerEpoch)>,
-    now: Now,
-) -> Bytes {
+fn build<S: Shard>(batch: &[EncodedWrite<S>], producer: Option<TransactionalWriter>, now: Now) -> Bytes {
     let mut builder = BatchBuilder::new();
-    if let Some((producer_id, producer_epoch)) = producer {
+    if let Some(producer) = producer {
         // Coordinators write without sequence numbers.
-        builder = builder.producer(producer_id, producer_epoch, -1).transactional();
+        builder = builder.producer(producer.producer_id, producer.producer_epoch, -1).transactional();
     }
     for record in batch.iter().flat_map(|encoded| &encoded.records) {
         builder.append(now.timestamp, Some(&record.key), record.value.as_deref(), &[]);

@@ -53,6 +53,12 @@ pub enum GroupError {
         "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it."
     ))]
     GroupSubscribedToTopic,
+    /// A transaction's offsets of a producer that was fenced.
+    #[snafu(display("Producer attempted to produce with an old epoch."))]
+    InvalidProducerEpoch,
+    /// A transaction's offsets after its end.
+    #[snafu(display("The producer attempted a transactional operation in an invalid state."))]
+    InvalidTxnState,
     #[snafu(display("The request timed out."))]
     RequestTimedOut,
     /// What Kafka answers where its own coordinator meets a state it does not expect.
@@ -69,6 +75,8 @@ impl GroupError {
             | WriteError::NotEnoughReplicasAfterAppend => GroupError::CoordinatorNotAvailable,
             WriteError::NotLeader | WriteError::Storage => GroupError::NotCoordinator,
             WriteError::TooLarge => GroupError::InvalidCommitOffsetSize,
+            WriteError::ProducerFenced => GroupError::InvalidProducerEpoch,
+            WriteError::NotInTransaction => GroupError::InvalidTxnState,
             WriteError::TimedOut => GroupError::RequestTimedOut,
         }
     }
@@ -80,7 +88,9 @@ impl GroupError {
             | WriteError::NotEnoughReplicas
             | WriteError::NotEnoughReplicasAfterAppend => GroupError::CoordinatorNotAvailable,
             WriteError::NotLeader | WriteError::Storage => GroupError::NotCoordinator,
-            WriteError::TooLarge => GroupError::UnknownServerError,
+            WriteError::TooLarge | WriteError::ProducerFenced | WriteError::NotInTransaction => {
+                GroupError::UnknownServerError
+            }
             WriteError::TimedOut => GroupError::RebalanceInProgress,
         }
     }

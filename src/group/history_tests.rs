@@ -190,7 +190,7 @@ impl World {
         }
         for write in outcome.writes {
             assert!(!write.records.is_empty(), "an empty write is never committed");
-            let producer_id = write.producer.map(|(producer_id, _)| producer_id);
+            let producer_id = write.producer.map(|producer| producer.producer_id);
             self.waiting.push_back(Waiting { records: write.records, pending: write.pending, producer_id });
         }
     }
@@ -413,6 +413,7 @@ impl World {
                     generation_id: GenerationId::NONE,
                     producer_id: ProducerId(producer),
                     producer_epoch: ProducerEpoch(0),
+                    guard: None,
                     offsets: self.offsets(partition),
                 };
                 self.send(0, GroupCommand::CommitTransactionalOffsets(request));

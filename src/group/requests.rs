@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{GenerationId, GroupError, GroupId, InstanceId, MemberId, ProtocolName};
+use crate::log::VerificationGuard;
 use crate::model::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp, TopicPartition};
 
 /// One embedded protocol that a member supports, with what the member says about itself under it.
@@ -142,6 +143,8 @@ pub struct CommitTransactionalOffsets {
     pub generation_id: GenerationId,
     pub producer_id: ProducerId,
     pub producer_epoch: ProducerEpoch,
+    /// Proof that the coordinator of the transaction knows of it; `None` = it is open in the group's partition.
+    pub guard: Option<VerificationGuard>,
     pub offsets: Vec<OffsetToCommit>,
 }
 

@@ -223,6 +223,7 @@ impl<'a> Words<'a> {
                 generation_id,
                 producer_id: ProducerId(self.number("producer", 0)),
                 producer_epoch: ProducerEpoch(0),
+                guard: None,
                 offsets,
             });
         }
@@ -428,7 +429,7 @@ impl Script {
             for record in &write.records {
                 self.print_record(record);
             }
-            let producer_id = write.producer.map(|(producer_id, _)| producer_id);
+            let producer_id = write.producer.map(|producer| producer.producer_id);
             self.in_flight.push_back(InFlight {
                 records: write.records,
                 pending: write.pending,

@@ -404,6 +404,7 @@ async fn a_transactions_offsets_wait_for_its_marker_also_across_a_reload() {
         generation_id: GenerationId::NONE,
         producer_id: ProducerId(producer),
         producer_epoch: ProducerEpoch(0),
+        guard: None,
         offsets: commit("g", partition, offset).offsets,
     };
     for (producer, partition, offset) in [(7, 0, 5), (8, 1, 6), (9, 2, 7)] {
@@ -441,6 +442,7 @@ async fn a_transaction_that_ends_early_waits_for_its_offsets() {
         generation_id: GenerationId::NONE,
         producer_id: ProducerId(7),
         producer_epoch: ProducerEpoch(0),
+        guard: None,
         offsets: commit("g", 0, 5).offsets,
     };
     let waiting = broker.spawn(|service| async move { service.commit_transactional_offsets(request).await });

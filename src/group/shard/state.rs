@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::messages::{GroupEvent, GroupReply, OffsetsAnswer, RemovalAnswer};
 use super::removal::{remove_group, remove_offsets};
 use super::storing::OffsetStorage;
-use crate::coordinator::{Deadline, Now, Outcome, ReplyToken};
+use crate::coordinator::{Deadline, Now, Outcome, ReplyToken, TransactionalWriter};
 use crate::group::classic::{Group, Step};
 use crate::group::stored::{GroupRecord, StoredOffset};
 use crate::group::{
@@ -167,7 +167,11 @@ impl GroupShard {
         let storage = OffsetStorage {
             group_id: request.group_id,
             expire_timestamp: None,
-            producer: Some((request.producer_id, request.producer_epoch)),
+            producer: Some(TransactionalWriter {
+                producer_id: request.producer_id,
+                producer_epoch: request.producer_epoch,
+                guard: request.guard,
+            }),
         };
         let producer_id = request.producer_id;
         let writes = out.writes.len();

@@ -1,15 +1,15 @@
 use super::messages::{GroupReply, OffsetsAnswer, PendingWrite};
-use crate::coordinator::{Now, ReplyToken, Write};
+use crate::coordinator::{Now, ReplyToken, TransactionalWriter, Write};
 use crate::group::classic::{Group, Step};
 use crate::group::stored::{GroupRecord, StoredOffset};
 use crate::group::{GroupError, GroupId, OffsetToCommit};
-use crate::model::{ProducerEpoch, ProducerId, Timestamp};
+use crate::model::Timestamp;
 
 /// How offsets of one request are stored.
 pub(super) struct OffsetStorage {
     pub group_id: GroupId,
     pub expire_timestamp: Option<Timestamp>,
-    pub producer: Option<(ProducerId, ProducerEpoch)>,
+    pub producer: Option<TransactionalWriter>,
 }
 
 impl OffsetStorage {
@@ -21,7 +21,7 @@ impl OffsetStorage {
         token: ReplyToken,
         step: &mut Step<'_>,
     ) {
-        let producer_id = self.producer.map(|(producer_id, _)| producer_id);
+        let producer_id = self.producer.map(|producer| producer.producer_id);
         let mut results = Vec::with_capacity(offsets.len());
         let mut records = Vec::with_capacity(offsets.len());
         for offset in offsets {
