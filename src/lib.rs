@@ -22,6 +22,7 @@ pub mod records;
 pub mod replica;
 pub mod runtime;
 pub mod security;
+pub mod txn;
 
 #[cfg(test)]
 mod gaps;

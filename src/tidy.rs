@@ -9,7 +9,7 @@ const STOREYS: &[&[&str]] = &[
     &["broker"],
     &["network"],
     &["api"],
-    &["group", "controller"],
+    &["group", "txn", "controller"],
     &["coordinator"],
     &["replica"],
     &["interbroker"],
@@ -41,6 +41,9 @@ const PURE: &[&str] = &[
     "records",
     "replica/fetch_session.rs",
     "security",
+    "txn/records.rs",
+    "txn/shard.rs",
+    "txn/transaction.rs",
 ];
 
 /// What a pure file must not name.

@@ -1,0 +1,28 @@
+//! Transactions: producers that write to several partitions, and to the offsets of a group, all or nothing.
+//!
+//! The coordinator of a transactional id gives its producer an epoch that fences all earlier ones, notes the
+//! partitions of the open transaction, stores the decision to commit or abort, and then has every partition told
+//! by a marker ([`MarkerChannel`]). Both generations of the protocol are served: the classic one, and the one in
+//! which the epoch grows with each end (KIP-890). Rules and state are pure (`transaction`, `shard`); a state is
+//! appended to `__transaction_state` first and counts when it is committed.
+
+mod error;
+mod ids;
+mod markers;
+mod messages;
+mod options;
+mod records;
+mod service;
+mod shard;
+mod transaction;
+
+pub use error::TxnError;
+pub use ids::TransactionalId;
+pub use markers::{BrokerUnreachable, EndMarkers, MarkerChannel, MarkerError};
+pub use messages::{
+    AddPartitions, EndTransaction, InitProducerId, ListTransactions, ListedTransaction, ProducerResult,
+    TransactionDescription, VerifyPartitions,
+};
+pub use options::TxnOptions;
+pub use service::{TRANSACTION_STATE_TOPIC, TransactionVerifier, TxnService, TxnServiceParts};
+pub use transaction::{TransactionState, TransactionVersion};
