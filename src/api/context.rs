@@ -18,6 +18,7 @@ use crate::replica::{FetchSessions, ReplicaManager};
 use crate::runtime::task::Shutdown;
 use crate::runtime::{Clock, Random};
 use crate::security::{Authorizer, Principal};
+use crate::txn::{MarkerChannel, TransactionVerifier, TxnService};
 
 /// Everything a handler may ask: the parts of one broker, built by `broker/`.
 pub struct Services {
@@ -31,6 +32,11 @@ pub struct Services {
     pub replicas: Arc<ReplicaManager>,
     pub fetch_sessions: FetchSessions,
     pub groups: Arc<GroupService>,
+    pub transactions: Arc<TxnService>,
+    /// Asks the coordinator of a transaction, wherever it is.
+    pub verifier: Arc<dyn TransactionVerifier>,
+    /// Ends transactions in partitions.
+    pub markers: Arc<dyn MarkerChannel>,
     pub controller: ControllerHandle,
     /// What controllers ask of this broker goes here.
     pub control: Arc<dyn ControlChannel>,

@@ -12,6 +12,7 @@ use crate::log::{LogError, ProducerError};
 use crate::metadata::control::{ControlOutcome, ControlRefusal};
 use crate::records::{RecordsError, Refusal};
 use crate::replica::ReplicaError;
+use crate::txn::{MarkerError, TxnError};
 
 /// What a response tells its client about the request or one item of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -412,8 +413,47 @@ pub(super) fn group_error(error: GroupError) -> ErrorCode {
         GroupError::GroupIdNotFound => ErrorCode::GroupIdNotFound,
         GroupError::NonEmptyGroup => ErrorCode::NonEmptyGroup,
         GroupError::GroupSubscribedToTopic => ErrorCode::GroupSubscribedToTopic,
+        GroupError::InvalidProducerEpoch => ErrorCode::InvalidProducerEpoch,
+        GroupError::InvalidTxnState => ErrorCode::InvalidTxnState,
         GroupError::RequestTimedOut => ErrorCode::RequestTimedOut,
         GroupError::UnknownServerError => ErrorCode::UnknownServerError,
+    }
+}
+
+/// Answers about a transaction.
+pub(super) fn txn_error(error: TxnError) -> ErrorCode {
+    match error {
+        TxnError::InvalidRequest => ErrorCode::InvalidRequest,
+        TxnError::InvalidTransactionTimeout => ErrorCode::InvalidTransactionTimeout,
+        TxnError::InvalidProducerIdMapping => ErrorCode::InvalidProducerIdMapping,
+        TxnError::ProducerFenced => ErrorCode::ProducerFenced,
+        TxnError::ConcurrentTransactions => ErrorCode::ConcurrentTransactions,
+        TxnError::InvalidTxnState => ErrorCode::InvalidTxnState,
+        TxnError::TransactionAbortable => ErrorCode::TransactionAbortable,
+        TxnError::TransactionalIdAuthorizationFailed => ErrorCode::TransactionalIdAuthorizationFailed,
+        TxnError::UnsupportedVersion => ErrorCode::UnsupportedVersion,
+        TxnError::TransactionalIdNotFound => ErrorCode::TransactionalIdNotFound,
+        TxnError::CoordinatorNotAvailable => ErrorCode::CoordinatorNotAvailable,
+        TxnError::CoordinatorLoadInProgress => ErrorCode::CoordinatorLoadInProgress,
+        TxnError::NotCoordinator => ErrorCode::NotCoordinator,
+        TxnError::NetworkException => ErrorCode::NetworkException,
+        TxnError::UnknownServerError => ErrorCode::UnknownServerError,
+    }
+}
+
+/// Answers about the marker of a transaction.
+pub(super) fn marker_error(error: MarkerError) -> ErrorCode {
+    match error {
+        MarkerError::UnknownTopicOrPartition => ErrorCode::UnknownTopicOrPartition,
+        MarkerError::NotLeader => ErrorCode::NotLeaderOrFollower,
+        MarkerError::NotEnoughReplicas => ErrorCode::NotEnoughReplicas,
+        MarkerError::NotEnoughReplicasAfterAppend => ErrorCode::NotEnoughReplicasAfterAppend,
+        MarkerError::TimedOut => ErrorCode::RequestTimedOut,
+        MarkerError::Storage => ErrorCode::KafkaStorageError,
+        MarkerError::InvalidProducerEpoch => ErrorCode::InvalidProducerEpoch,
+        MarkerError::CoordinatorFenced => ErrorCode::TransactionCoordinatorFenced,
+        MarkerError::UnsupportedForMessageFormat => ErrorCode::UnsupportedForMessageFormat,
+        MarkerError::Unexpected => ErrorCode::UnknownServerError,
     }
 }
 

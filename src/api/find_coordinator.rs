@@ -1,4 +1,4 @@
-//! Which broker coordinates a group.
+//! Which broker coordinates a group or a transactional id.
 //!
 //! Behaviour: the leader of the key's partition of the internal topic. The topic is created when the first client asks
 //! for it; until it has a leader the answer is COORDINATOR_NOT_AVAILABLE.
@@ -9,12 +9,14 @@ use wire::find_coordinator_response::Coordinator;
 use wire::{FindCoordinatorRequest, FindCoordinatorResponse, Str};
 
 use super::{ErrorCode, RequestContext, Services};
+use crate::group::OFFSETS_TOPIC;
 use crate::metadata::control::Endpoint;
 use crate::model::BrokerId;
 use crate::security::{Operation, Resource};
+use crate::txn::TRANSACTION_STATE_TOPIC;
 
 const GROUP: i8 = 0;
-const CONSUMER_OFFSETS: &str = "__consumer_offsets";
+const TRANSACTION: i8 = 1;
 
 struct Found {
     id: BrokerId,
@@ -68,6 +70,7 @@ fn message(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::CoordinatorNotAvailable => "The coordinator is not available.",
         ErrorCode::GroupAuthorizationFailed => "Group authorization failed.",
+        ErrorCode::TransactionalIdAuthorizationFailed => "The transactional id authorization failed.",
         _ => "This request is not supported by the broker.",
     }
 }
@@ -78,20 +81,23 @@ async fn find(
     key_type: i8,
     key: &str,
 ) -> Result<Found, ErrorCode> {
-    if key_type != GROUP {
-        return Err(ErrorCode::InvalidRequest);
-    }
-    if !services.authorizer.allows(context.principal(), Operation::Describe, Resource::Group(key)) {
-        return Err(ErrorCode::GroupAuthorizationFailed);
-    }
+    let allows = |resource| services.authorizer.allows(context.principal(), Operation::Describe, resource);
+    let (topic, partition) = match key_type {
+        GROUP if !allows(Resource::Group(key)) => return Err(ErrorCode::GroupAuthorizationFailed),
+        GROUP => (OFFSETS_TOPIC, services.groups.partition_for(key)),
+        TRANSACTION if !allows(Resource::TransactionalId(key)) => {
+            return Err(ErrorCode::TransactionalIdAuthorizationFailed);
+        }
+        TRANSACTION => (TRANSACTION_STATE_TOPIC, services.transactions.partition_for(key)),
+        _ => return Err(ErrorCode::InvalidRequest),
+    };
     let image = services.metadata.image();
-    let Some(known) = image.topic(CONSUMER_OFFSETS) else {
+    let Some(known) = image.topic(topic) else {
         // Whether it was started, was in flight or was refused, which is logged: the client has to come again.
-        services.admin.auto_create([CONSUMER_OFFSETS.to_owned()], &services.config.load_full()).await;
+        services.admin.auto_create([topic.to_owned()], &services.config.load_full()).await;
         return Err(ErrorCode::CoordinatorNotAvailable);
     };
-    let partition =
-        known.partition(services.groups.partition_for(key)).ok_or(ErrorCode::CoordinatorNotAvailable)?;
+    let partition = known.partition(partition).ok_or(ErrorCode::CoordinatorNotAvailable)?;
     let endpoint =
         image.leader(partition, context.listener()).map_err(|_| ErrorCode::CoordinatorNotAvailable)?;
     Ok(Found { id: partition.leader, endpoint: endpoint.clone() })

@@ -3,7 +3,9 @@
 //! Behaviour: each partition of a request succeeds or fails by itself. A partition takes exactly one batch of
 //! magic 2; until version 2 any messages, also none, which are stored in the topic's format. With acks=all the answer waits until the batch is committed or the request's timeout passes (the
 //! batch then stays); the next produce request of the connection is appended meanwhile. With acks=0 there is no
-//! answer: an error closes the connection.
+//! answer: an error closes the connection. A batch that opens a transaction in its partition is held until the
+//! transaction's coordinator has confirmed it (KIP-890), so that a late one cannot open a transaction that nobody
+//! ends.
 //!
 //! Versions: 0, 1 throttle time, 2 append time · 3 record batches of magic 2 (KIP-98) · 5 log start offset (KIP-107) · 7 zstd (KIP-110) · 8 record
 //! errors (KIP-467) · 9 flexible · 10 leader hints (KIP-951) · 12 transactions V2 (KIP-890) · 13 topic ids
@@ -20,15 +22,17 @@ use wire::produce_response::{
 use wire::{ProduceRequest, ProduceResponse, Records, Str, Uuid};
 
 use super::dispatch::respond;
-use super::error_code::produce_error;
+use super::error_code::{produce_error, txn_error};
 use super::leader_hints::{LeaderEndpoint, LeaderHints};
+use super::transactions::{self, Guards, Writer};
 use super::{Answer, ErrorCode, RequestContext, Services};
-use crate::log::FlushWanted;
+use crate::log::{FlushWanted, ProducerRules, VerificationGuard};
 use crate::metadata::Image;
 use crate::model::{Offset, PartitionIndex, TopicId, is_internal_topic};
 use crate::records::{self, AppendOrigin, BatchHeader, RecordSetFormat, RecordsError, ValidationRules};
 use crate::replica::{AppendOptions, Appended, Partition, ReplicaError, ReplicaManager, WatchedOffset};
 use crate::security::{Operation, Resource};
+use crate::txn::{TransactionalId, TxnError};
 
 /// The client id that may write to internal topics, as in Kafka.
 const ADMIN_CLIENT_ID: &str = "__admin_client";
@@ -69,7 +73,11 @@ pub async fn answer(services: &Services, context: &RequestContext, request: Prod
     };
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let deadline = Instant::now() + timeout;
-    let mut topics = append_all(services, context, request, acks);
+    let guards = match open_transactions(services, context, &request).await {
+        Ok(guards) => guards,
+        Err(code) => return refuse_all(context, services, request, code, acks),
+    };
+    let mut topics = append_all(services, context, request, acks, &guards);
     flush_wanted(services, &mut topics).await;
     if acks == Some(Acks::All) {
         wait_committed(&mut topics, deadline).await;
@@ -84,11 +92,93 @@ pub async fn answer(services: &Services, context: &RequestContext, request: Prod
     respond::<ProduceRequest>(context, &response(services, context, topics), Vec::new())
 }
 
+/// Has transactions confirmed that are not open in their partitions yet.
+///
+/// `Err` = the request is refused as a whole. Requests without a transactional id wait for nothing.
+async fn open_transactions(
+    services: &Services,
+    context: &RequestContext,
+    request: &ProduceRequest,
+) -> Result<Guards, ErrorCode> {
+    let id = request.transactional_id.as_deref().and_then(TransactionalId::new);
+    let Some(transactional_id) = id.filter(|_| refuse_whole(services, context, request).is_none()) else {
+        return Ok(Guards::new());
+    };
+    let image = services.metadata.image();
+    let now = services.clock.now();
+    let mut producer = None;
+    let mut guards = Vec::new();
+    for topic in &request.topic_data {
+        let name = resolve(&image, context, &topic.name, topic.topic_id);
+        for data in &topic.partition_data {
+            let Some(header) = transactional_header(data.records.as_ref()) else { continue };
+            let of_batch = (header.producer_id, header.producer_epoch);
+            // One producer writes in one transaction.
+            if *producer.get_or_insert(of_batch) != of_batch {
+                return Err(ErrorCode::InvalidProducerIdMapping);
+            }
+            let index = PartitionIndex(data.index);
+            let Ok(Ok(partition)) = name.as_ref().map(|name| services.replicas.partition(name, index)) else {
+                continue;
+            };
+            let guard = partition.log().begin_verification(of_batch.0, of_batch.1, header.base_sequence, now);
+            guards.extend(guard.map(|guard| (partition.topic_partition().clone(), guard)));
+        }
+    }
+    let (Some((producer_id, producer_epoch)), false) = (producer, guards.is_empty()) else {
+        return Ok(Guards::new());
+    };
+    let adds_partitions = context.version >= 12;
+    let writer = Writer { transactional_id, producer_id, producer_epoch, adds_partitions };
+    Ok(transactions::verify(services, context, writer, guards).await)
+}
+
+fn transactional_header(records: Option<&Records>) -> Option<BatchHeader> {
+    let Some(Records::Bytes(bytes)) = records else { return None };
+    BatchHeader::read(bytes).ok().filter(|header| header.attributes.is_transactional())
+}
+
+/// The answer to a request of which nothing is appended.
+fn refuse_all(
+    context: &RequestContext,
+    services: &Services,
+    request: ProduceRequest,
+    code: ErrorCode,
+    acks: Option<Acks>,
+) -> Answer {
+    if acks == Some(Acks::None) {
+        return Answer::Close;
+    }
+    let refused = |index| (index, Outcome::Refused(Refusal::of(code)));
+    let topics = request.topic_data.into_iter().map(|topic| TopicResult {
+        name: topic.name,
+        topic_id: topic.topic_id,
+        partitions: topic.partition_data.iter().map(|data| refused(data.index)).collect(),
+    });
+    respond::<ProduceRequest>(context, &response(services, context, topics.collect()), &[])
+}
+
+/// What a refused verification is to the producer.
+fn verification_code(version: i16, error: TxnError) -> ErrorCode {
+    match txn_error(error) {
+        ErrorCode::ProducerFenced => ErrorCode::InvalidProducerEpoch,
+        ErrorCode::TransactionAbortable if version < 11 => ErrorCode::InvalidTxnState,
+        // Not all clients ask again after these; after NOT_ENOUGH_REPLICAS they do, without asking for metadata.
+        ErrorCode::NetworkException
+        | ErrorCode::CoordinatorLoadInProgress
+        | ErrorCode::CoordinatorNotAvailable
+        | ErrorCode::NotCoordinator => ErrorCode::NotEnoughReplicas,
+        ErrorCode::ConcurrentTransactions if version < 12 => ErrorCode::NotEnoughReplicas,
+        code => code,
+    }
+}
+
 fn append_all(
     services: &Services,
     context: &RequestContext,
     request: ProduceRequest,
     acks: Option<Acks>,
+    guards: &Guards,
 ) -> Vec<TopicResult> {
     let image = services.metadata.image();
     let is_whole_refused = refuse_whole(services, context, &request);
@@ -102,7 +192,9 @@ fn append_all(
                 (None, ..) => Outcome::Refused(Refusal::of(ErrorCode::InvalidRequiredAcks)),
                 (_, Some(code), _) => Outcome::Refused(Refusal::of(*code)),
                 (_, _, Err(code)) => Outcome::Refused(Refusal::of(*code)),
-                (Some(acks), None, Ok(name)) => append(services, context, name, index, data.records, acks),
+                (Some(acks), None, Ok(name)) => {
+                    append(services, context, name, index, data.records, acks, guards)
+                }
             };
             partitions.push((data.index, outcome));
         }
@@ -118,9 +210,8 @@ fn refuse_whole(
     request: &ProduceRequest,
 ) -> Option<ErrorCode> {
     let partitions = request.topic_data.iter().flat_map(|topic| &topic.partition_data);
-    let has_transactional = partitions
-        .filter_map(|partition| partition.records.as_ref())
-        .any(|records| matches!(records, Records::Bytes(bytes) if is_transactional(bytes)));
+    let mut transactional = partitions.map(|data| transactional_header(data.records.as_ref()));
+    let has_transactional = transactional.any(|header| header.is_some());
     if !has_transactional {
         return None;
     }
@@ -128,10 +219,6 @@ fn refuse_whole(
         services.authorizer.allows(context.principal(), Operation::Write, Resource::TransactionalId(id))
     });
     (!is_authorized).then_some(ErrorCode::TransactionalIdAuthorizationFailed)
-}
-
-fn is_transactional(records: &Bytes) -> bool {
-    BatchHeader::read(records).is_ok_and(|header| header.attributes.is_transactional())
 }
 
 /// The topic's name: the request's, or the one behind its id.
@@ -152,6 +239,7 @@ fn append(
     index: PartitionIndex,
     records: Option<Records>,
     acks: Acks,
+    guards: &Guards,
 ) -> Outcome {
     if !services.authorizer.allows(context.principal(), Operation::Write, Resource::Topic(topic)) {
         return Outcome::Refused(Refusal::of(ErrorCode::TopicAuthorizationFailed));
@@ -167,7 +255,11 @@ fn append(
         Some(Records::Bytes(bytes)) => bytes,
         _ => Bytes::new(),
     };
-    match append_to(services, context, topic, index, bytes, acks) {
+    let guard = match guard_of(guards, topic, index) {
+        Ok(guard) => guard,
+        Err(error) => return Outcome::Refused(Refusal::of(verification_code(context.version, error))),
+    };
+    match append_to(services, context, topic, index, bytes, acks, guard) {
         Ok((partition, appended)) => Outcome::Appended(partition, appended),
         Err(error) => {
             let start = if is_refused_by_log(context.version, &error) {
@@ -181,6 +273,18 @@ fn append(
             })
         }
     }
+}
+
+fn guard_of(
+    guards: &Guards,
+    topic: &str,
+    index: PartitionIndex,
+) -> Result<Option<VerificationGuard>, TxnError> {
+    if guards.is_empty() {
+        return Ok(None);
+    }
+    let of = guards.iter().find(|(of, _)| of.partition == index && of.topic.as_str() == topic);
+    of.map(|(_, result)| *result).transpose()
 }
 
 /// Whether Kafka would find the error while it appends; the answer then tells where the log starts. It does not for
@@ -216,6 +320,7 @@ fn append_to(
     index: PartitionIndex,
     bytes: Bytes,
     acks: Acks,
+    guard: Option<VerificationGuard>,
 ) -> Result<(Arc<Partition>, Appended), ReplicaError> {
     let partition = services.replicas.partition(topic, index)?;
     let now = services.clock.now();
@@ -226,8 +331,11 @@ fn append_to(
     };
     let rules = ValidationRules { format, ..partition.settings().validation.clone() };
     let validated = records::validate(bytes, &rules, now)?;
-    let options =
-        AppendOptions { origin: AppendOrigin::Client, needs_isr: acks == Acks::All, leader_epoch: None };
+    let options = AppendOptions {
+        producer: ProducerRules { needs_verification: true, guard, ..AppendOrigin::Client.into() },
+        needs_isr: acks == Acks::All,
+        leader_epoch: None,
+    };
     let size_bytes = validated.size_bytes() as u64;
     let appended = partition.append(validated, &options, now)?;
     if !appended.info.is_duplicate {

@@ -111,13 +111,23 @@ pub static APIS: &[Api] = &[
     api!(CreateTopics, 0..=7, Some(0..=7), plain!(create_topics, wire::CreateTopicsRequest)),
     api!(DeleteTopics, 0..=6, Some(0..=6), plain!(delete_topics, wire::DeleteTopicsRequest)),
     api!(DeleteRecords, 0..=2, Some(0..=2), plain!(delete_records, wire::DeleteRecordsRequest)),
-    api!(InitProducerId, 0..=5, Some(0..=5), plain!(init_producer_id, wire::InitProducerIdRequest)),
+    api!(InitProducerId, 0..=6, Some(0..=5), plain!(init_producer_id, wire::InitProducerIdRequest)),
     api!(
         OffsetForLeaderEpoch,
         0..=4,
         Some(0..=4),
         plain!(offset_for_leader_epoch, wire::OffsetForLeaderEpochRequest)
     ),
+    api!(
+        AddPartitionsToTxn,
+        0..=5,
+        Some(0..=5),
+        plain!(add_partitions_to_txn, wire::AddPartitionsToTxnRequest)
+    ),
+    api!(AddOffsetsToTxn, 0..=4, Some(0..=4), plain!(add_offsets_to_txn, wire::AddOffsetsToTxnRequest)),
+    api!(EndTxn, 0..=5, Some(0..=5), plain!(end_txn, wire::EndTxnRequest)),
+    api!(WriteTxnMarkers, 0..=2, Some(0..=2), plain!(write_txn_markers, wire::WriteTxnMarkersRequest)),
+    api!(TxnOffsetCommit, 0..=5, Some(0..=5), plain!(txn_offset_commit, wire::TxnOffsetCommitRequest)),
     api!(DescribeAcls, 0..=3, Some(0..=3), plain!(describe_acls, wire::DescribeAclsRequest)),
     api!(CreateAcls, 0..=3, Some(0..=3), plain!(create_acls, wire::CreateAclsRequest)),
     api!(DeleteAcls, 0..=3, Some(0..=3), plain!(delete_acls, wire::DeleteAclsRequest)),
@@ -141,6 +151,14 @@ pub static APIS: &[Api] = &[
     ),
     api!(OffsetDelete, 0..=0, Some(0..=0), plain!(offset_delete, wire::OffsetDeleteRequest)),
     api!(DescribeCluster, 0..=2, Some(0..=2), plain!(describe_cluster, wire::DescribeClusterRequest)),
+    api!(DescribeProducers, 0..=0, Some(0..=0), plain!(describe_producers, wire::DescribeProducersRequest)),
+    api!(
+        DescribeTransactions,
+        0..=0,
+        Some(0..=0),
+        plain!(describe_transactions, wire::DescribeTransactionsRequest)
+    ),
+    api!(ListTransactions, 0..=2, Some(0..=2), plain!(list_transactions, wire::ListTransactionsRequest)),
     api!(
         ListConfigResources,
         0..=1,

@@ -9,12 +9,13 @@ use crate::config::{BrokerConfig, Properties, TopicConfig};
 use crate::controller::{ControlChannel, ControlError, ControlRequest, ControlResponse};
 use crate::coordination::znodes::{self, EntityConfig};
 use crate::coordination::{BoxFuture, Store, StoreError};
-use crate::group::GroupService;
+use crate::group::{GroupService, OFFSETS_TOPIC};
 use crate::metadata::Cache;
 use crate::metadata::control::LeaderAndIsrRequest;
 use crate::model::{BrokerId, TopicName};
 use crate::replica::{ReplicaManager, RoleChange};
 use crate::runtime::{Clock, task};
+use crate::txn::{TRANSACTION_STATE_TOPIC, TxnService};
 
 /// How the controller of this process reaches this broker: by calling it.
 pub(super) struct LocalChannel {
@@ -24,6 +25,7 @@ pub(super) struct LocalChannel {
     pub(super) metadata: Arc<Cache>,
     pub(super) replicas: Arc<ReplicaManager>,
     pub(super) groups: Arc<GroupService>,
+    pub(super) transactions: Arc<TxnService>,
     pub(super) clock: Clock,
 }
 
@@ -100,14 +102,13 @@ impl LocalChannel {
     }
 
     fn tell_coordinators(&self, change: &RoleChange) {
-        if &*change.topic_partition.topic != "__consumer_offsets" {
-            return;
-        }
-        let partition = change.topic_partition.partition;
-        if change.is_leader {
-            self.groups.on_elected(partition, change.leader_epoch);
-        } else {
-            self.groups.on_resigned(partition, Some(change.leader_epoch));
+        let (partition, epoch) = (change.topic_partition.partition, change.leader_epoch);
+        match (change.topic_partition.topic.as_str(), change.is_leader) {
+            (OFFSETS_TOPIC, true) => self.groups.on_elected(partition, epoch),
+            (OFFSETS_TOPIC, false) => self.groups.on_resigned(partition, Some(epoch)),
+            (TRANSACTION_STATE_TOPIC, true) => self.transactions.on_elected(partition, epoch),
+            (TRANSACTION_STATE_TOPIC, false) => self.transactions.on_resigned(partition, Some(epoch)),
+            _ => {}
         }
     }
 }

@@ -9,6 +9,7 @@ mod cluster_tests;
 mod config_changes;
 mod control_channel;
 mod error;
+mod markers;
 mod membership;
 mod ready;
 mod settings;
@@ -109,6 +110,7 @@ impl Broker {
     pub async fn stop(self) {
         self.clients.request();
         self.services.groups.stop();
+        self.services.transactions.stop();
         self.clients.drained(DRAIN_MAX).await;
         self.parts.request();
         for task in [self.controller, self.ticks, self.config_changes] {

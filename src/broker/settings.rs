@@ -9,6 +9,7 @@ use crate::records::{
     self, AppendOrigin, Codec, MessageFormat, RecordSetFormat, TargetCompression, ValidationRules,
 };
 use crate::replica::TopicSettings;
+use crate::txn::TxnOptions;
 
 /// What a topic's settings mean for its logs and for what is appended to them.
 pub(super) fn topic_settings(config: &TopicConfig) -> TopicSettings {
@@ -70,6 +71,17 @@ fn compression(compression: Compression) -> TargetCompression {
         Compression::Snappy => TargetCompression::Fixed(Codec::Snappy, None),
         Compression::Lz4 { level: at } => TargetCompression::Fixed(Codec::Lz4, level(at)),
         Compression::Zstd { level: at } => TargetCompression::Fixed(Codec::Zstd, Some(at)),
+    }
+}
+
+pub(super) fn txn_options(config: &BrokerConfig) -> TxnOptions {
+    TxnOptions {
+        timeout_ms_max: config.transaction_max_timeout_ms(),
+        timeout_check_interval_ms: i64::from(config.transaction_abort_interval_ms()),
+        id_expiration_ms: i64::from(config.transactional_id_expiration_ms()),
+        id_expiration_check_interval_ms: i64::from(config.transaction_remove_expired_interval_ms()),
+        two_phase_commit_enabled: config.transaction_two_phase_commit_enable(),
+        write_timeout_ms: i64::from(config.request_timeout_ms()),
     }
 }
 

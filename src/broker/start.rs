@@ -12,8 +12,9 @@ use super::cluster_channel::ClusterChannel;
 use super::config_changes::{ConfigApplier, DynamicSettings};
 use super::control_channel::{LocalChannel, topic_config};
 use super::error::*;
+use super::markers::LocalMarkers;
 use super::membership::Membership;
-use super::settings::{connection_limits, listener_options, topic_settings};
+use super::settings::{connection_limits, listener_options, topic_settings, txn_options};
 use super::shard_log::ReplicaShardLog;
 use super::{Broker, ticks};
 use crate::api::{Gate, Services};
@@ -39,6 +40,7 @@ use crate::runtime::fs::{DiskFileSystem, FileSystem};
 use crate::runtime::task::{self, ShutdownTrigger};
 use crate::runtime::{Clock, Random};
 use crate::security::Authorizer;
+use crate::txn::{MarkerChannel, TransactionVerifier, TransactionVersion, TxnService, TxnServiceParts};
 
 /// A controller that does not get to say what this broker leads is a fault, not a reason to wait for ever.
 const READY_MAX: Duration = Duration::from_secs(300);
@@ -96,6 +98,24 @@ pub(super) async fn start_on(
     }
     let groups = Arc::new(groups(&config.load(), &replicas, &metadata, &clock, &random));
 
+    let (parts, parts_shutdown) = ShutdownTrigger::new();
+    let markers: Arc<dyn MarkerChannel> = Arc::new(LocalMarkers {
+        me: identity.broker_id,
+        replicas: Arc::clone(&replicas),
+        groups: Arc::clone(&groups),
+        clock: clock.clone(),
+    });
+    let transactions = Arc::new(TxnService::new(TxnServiceParts {
+        options: txn_options(&config.load()),
+        version: TransactionVersion::Classic,
+        log: Arc::new(ReplicaShardLog { replicas: Arc::clone(&replicas), clock: clock.clone() }),
+        markers: Arc::clone(&markers),
+        metadata: Arc::clone(&metadata),
+        default_partition_count: config.load().transaction_state_log_num_partitions(),
+        clock: clock.clone(),
+        shutdown: parts_shutdown.clone(),
+    }));
+
     let endpoints = advertised(&config.load(), &listeners);
     let registered = Registration {
         id: identity.broker_id,
@@ -108,7 +128,6 @@ pub(super) async fn start_on(
     let epoch = registration::register(&*session, &registered, patience).await?;
     replicas.registered(epoch);
 
-    let (parts, parts_shutdown) = ShutdownTrigger::new();
     let me = identity.broker_id;
     let local = Arc::new(LocalChannel {
         me,
@@ -117,6 +136,7 @@ pub(super) async fn start_on(
         metadata: Arc::clone(&metadata),
         replicas: Arc::clone(&replicas),
         groups: Arc::clone(&groups),
+        transactions: Arc::clone(&transactions),
         clock: clock.clone(),
     });
     let channel = ClusterChannel::new(&config.load(), me, Arc::clone(&local));
@@ -169,6 +189,9 @@ pub(super) async fn start_on(
             ..FetchSessionOptions::default()
         }),
         groups,
+        verifier: Arc::clone(&transactions) as Arc<dyn TransactionVerifier>,
+        transactions,
+        markers,
         controller: controller_handle,
         control: local,
         producer_ids: ProducerIds::new(Arc::clone(&admin), me),

@@ -29,8 +29,11 @@ pub trait MarkerChannel: Send + Sync + 'static {
         &self,
         to: BrokerId,
         ends: Vec<EndMarkers>,
-    ) -> BoxFuture<'_, Result<Vec<Vec<Result<(), MarkerError>>>, BrokerUnreachable>>;
+    ) -> BoxFuture<'_, Result<Vec<MarkerResults>, BrokerUnreachable>>;
 }
+
+/// One result for each partition of an end.
+pub type MarkerResults = Vec<Result<(), MarkerError>>;
 
 /// How a transaction ended, for some of its partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,12 +256,7 @@ impl MarkerSender {
         }
     }
 
-    fn answered(
-        self: &Arc<Self>,
-        keys: Vec<EndKey>,
-        ends: &[EndMarkers],
-        results: Vec<Vec<Result<(), MarkerError>>>,
-    ) {
+    fn answered(self: &Arc<Self>, keys: Vec<EndKey>, ends: &[EndMarkers], results: Vec<MarkerResults>) {
         let (mut again, mut complete) = (Vec::new(), Vec::new());
         let mut results = results.into_iter();
         for (key, sent) in keys.into_iter().zip(ends) {

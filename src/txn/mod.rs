@@ -18,7 +18,7 @@ mod transaction;
 
 pub use error::TxnError;
 pub use ids::TransactionalId;
-pub use markers::{BrokerUnreachable, EndMarkers, MarkerChannel, MarkerError};
+pub use markers::{BrokerUnreachable, EndMarkers, MarkerChannel, MarkerError, MarkerResults};
 pub use messages::{
     AddPartitions, EndTransaction, InitProducerId, ListTransactions, ListedTransaction, ProducerResult,
     TransactionDescription, VerifyPartitions,

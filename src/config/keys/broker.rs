@@ -30,7 +30,6 @@ const TELEMETRY: Support = NotYet("client telemetry");
 const TIERED: Support = NotYet("tiered storage");
 const TLS: Support = NotYet("TLS");
 const TOKENS: Support = NotYet("delegation tokens");
-const TXN: Support = NotYet("transactions");
 const UNSTABLE: Support = NotYet("unreleased API versions");
 const ZOOKEEPER: Support = NotYet("TLS towards ZooKeeper");
 const ZOOKEEPER_PORT: Support = NotYet("the ZooKeeper port of the embedded store");
@@ -349,16 +348,16 @@ pub const BROKER: &[Key] = rows! {
     "ssl.truststore.password",                      Password, null,                     Any,                      PerBroker,   TLS,           "Password of the trust store.";
     "ssl.truststore.type",                          Text,     "JKS",                    Any,                      PerBroker,   TLS,           "Format of the trust store: JKS, PKCS12 or PEM.";
     "telemetry.max.bytes",                          Int,      "1048576",                AtLeast(1),               ReadOnly,    TELEMETRY,     "Largest telemetry push, compressed.";
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms", Int,      "10000",                  AtLeast(1),               ReadOnly,    TXN,           "Time between looks for timed-out transactions.";
-    "transaction.max.timeout.ms",                   Int,      "900000",                 AtLeast(1),               ReadOnly,    TXN,           "Longest transaction timeout a producer may ask for.";
-    "transaction.partition.verification.enable",    Boolean,  "true",                   Any,                      ClusterWide, TXN,           "Whether a transactional write is checked against its transaction.";
-    "transaction.remove.expired.transaction.cleanup.interval.ms", Int,      "3600000",                AtLeast(1),               ReadOnly,    TXN,           "Time between looks for expired transactional ids.";
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms", Int,      "10000",                  AtLeast(1),               ReadOnly,    Honoured,      "Time between looks for timed-out transactions.";
+    "transaction.max.timeout.ms",                   Int,      "900000",                 AtLeast(1),               ReadOnly,    Honoured,      "Longest transaction timeout a producer may ask for.";
+    "transaction.partition.verification.enable",    Boolean,  "true",                   Any,                      ClusterWide, Honoured,      "Whether a transactional write is checked against its transaction.";
+    "transaction.remove.expired.transaction.cleanup.interval.ms", Int,      "3600000",                AtLeast(1),               ReadOnly,    Honoured,      "Time between looks for expired transactional ids.";
     "transaction.state.log.load.buffer.size",       Int,      "5242880",                AtLeast(1),               ReadOnly,    NO_BUFFER,     "Read size while a coordinator loads its transactions.";
-    "transaction.state.log.min.isr",                Int,      "2",                      AtLeast(1),               ReadOnly,    TXN,           "min.insync.replicas of __transaction_state.";
-    "transaction.state.log.num.partitions",         Int,      "50",                     AtLeast(1),               ReadOnly,    TXN,           "Partitions of __transaction_state; must not change once it exists.";
-    "transaction.state.log.replication.factor",     Short,    "3",                      AtLeast(1),               ReadOnly,    TXN,           "Replicas of __transaction_state.";
-    "transaction.state.log.segment.bytes",          Int,      "104857600",              AtLeast(1),               ReadOnly,    TXN,           "Segment size of __transaction_state.";
-    "transactional.id.expiration.ms",               Int,      "604800000",              AtLeast(1),               ReadOnly,    TXN,           "Time a silent transactional id is kept.";
+    "transaction.state.log.min.isr",                Int,      "2",                      AtLeast(1),               ReadOnly,    Honoured,      "min.insync.replicas of __transaction_state.";
+    "transaction.state.log.num.partitions",         Int,      "50",                     AtLeast(1),               ReadOnly,    Honoured,      "Partitions of __transaction_state; must not change once it exists.";
+    "transaction.state.log.replication.factor",     Short,    "3",                      AtLeast(1),               ReadOnly,    Honoured,      "Replicas of __transaction_state.";
+    "transaction.state.log.segment.bytes",          Int,      "104857600",              AtLeast(1),               ReadOnly,    Honoured,      "Segment size of __transaction_state.";
+    "transactional.id.expiration.ms",               Int,      "604800000",              AtLeast(1),               ReadOnly,    Honoured,      "Time a silent transactional id is kept.";
     "unclean.leader.election.enable",               Boolean,  "false",                  Any,                      ClusterWide, Honoured,      "Whether a replica outside the ISR may lead when no other can, losing records.";
     internal "unclean.leader.election.interval.ms", Long,     "300000",                 AtLeast(1),               ReadOnly,    KRAFT,         "Time between a KRaft controller's looks for unclean elections.";
     internal "unstable.api.versions.enable",        Boolean,  "false",                  Any,                      ReadOnly,    UNSTABLE,      "Whether unreleased API versions are offered.";
@@ -386,8 +385,8 @@ pub const BROKER: &[Key] = rows! {
     "zookeeper.ssl.truststore.type",                Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Format of that trust store.";
 
     // Kafka 4.x only
-    "add.partitions.to.txn.retry.backoff.max.ms",   Int,      "100",                    AtLeast(0),               ReadOnly,    TXN,       "Longest pause before a partition is added to a transaction again.";
-    "add.partitions.to.txn.retry.backoff.ms",       Int,      "20",                     AtLeast(1),               ReadOnly,    TXN,       "First pause before a partition is added to a transaction again.";
+    "add.partitions.to.txn.retry.backoff.max.ms",   Int,      "100",                    AtLeast(0),               ReadOnly,    Honoured,  "Longest pause before a partition is added to a transaction again.";
+    "add.partitions.to.txn.retry.backoff.ms",       Int,      "20",                     AtLeast(1),               ReadOnly,    Honoured,  "First pause before a partition is added to a transaction again.";
     "config.providers",                             List,     "",                       Any,                      ClusterWide, PROVIDERS, "Names of providers that resolve ${provider:path:key} in values.";
     internal "controller.performance.always.log.threshold.ms", Long,     "2000",                   AtLeast(0),               ReadOnly,    KRAFT,     "Events of a KRaft controller slower than this are logged.";
     internal "controller.performance.sample.period.ms", Long,     "60000",                  AtLeast(100),             ReadOnly,    KRAFT,     "Time over which a KRaft controller gathers its event times.";
@@ -462,7 +461,7 @@ pub const BROKER: &[Key] = rows! {
     "share.coordinator.threads",                    Int,      "1",                      AtLeast(1),               ReadOnly,    POOL,      "Kafka's share coordinator threads.";
     "share.coordinator.write.timeout.ms",           Int,      "5000",                   AtLeast(1),               ReadOnly,    SHARE,     "Longest wait until share state is replicated.";
     "share.fetch.purgatory.purge.interval.requests", Int,      "1000",                   Any,                      ReadOnly,    PURGATORY, "How often Kafka sweeps finished share fetch waits.";
-    "transaction.two.phase.commit.enable",          Boolean,  "false",                  Any,                      ReadOnly,    TXN,       "Whether producers may take part in two-phase commits.";
+    "transaction.two.phase.commit.enable",          Boolean,  "false",                  Any,                      ReadOnly,    Honoured,  "Whether producers may take part in two-phase commits.";
 
     // Only as dynamic configs
     "follower.replication.throttled.rate",          Long,     "9223372036854775807",    AtLeast(0),               OnlyDynamic, QUOTA,         "Bytes a second that throttled followers fetch.";
