@@ -155,7 +155,7 @@ fn refuse_all(
         topic_id: topic.topic_id,
         partitions: topic.partition_data.iter().map(|data| refused(data.index)).collect(),
     });
-    respond::<ProduceRequest>(context, &response(services, context, topics.collect()), &[])
+    respond::<ProduceRequest>(context, &response(services, context, topics.collect()), Vec::new())
 }
 
 /// What a refused verification is to the producer.
