@@ -272,15 +272,15 @@ fn read_varint(reader: &mut impl BodyReader) -> Result<i32, RecordFault> {
         let mut shift = 7;
         loop {
             let byte = reader.byte()?;
-            // The fifth byte holds the last four bits. Kafka drops the bits beyond them and so do we.
+            // The fifth byte has room for four bits. Kafka drops further ones, which makes 0 of a length of 2^31.
+            if shift == 28 && byte > 0x0f {
+                return Err(RecordFault::Varint);
+            }
             raw |= u32::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 break;
             }
             shift += 7;
-            if shift > 28 {
-                return Err(RecordFault::Varint);
-            }
         }
     }
     Ok((raw >> 1) as i32 ^ -((raw & 1) as i32))
@@ -294,14 +294,15 @@ fn read_varlong(reader: &mut impl BodyReader) -> Result<i64, RecordFault> {
         let mut shift = 7;
         loop {
             let byte = reader.byte()?;
+            // The tenth byte has room for one bit.
+            if shift == 63 && byte > 1 {
+                return Err(RecordFault::Varint);
+            }
             raw |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 break;
             }
             shift += 7;
-            if shift > 63 {
-                return Err(RecordFault::Varint);
-            }
         }
     }
     Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))

@@ -365,7 +365,7 @@ fn naive(batch: &Bytes, count: i32) -> Option<i64> {
             *bytes = rest;
             raw |= u128::from(byte & 0x7f) << (7 * place);
             if byte < 0x80 {
-                let raw = if bits == 32 { u64::from(raw as u32) } else { raw as u64 };
+                let raw = u64::try_from(raw).ok().filter(|raw| bits == 64 || *raw <= u64::from(u32::MAX))?;
                 return Some((raw >> 1) as i64 ^ -((raw & 1) as i64));
             }
         }
