@@ -15,9 +15,16 @@ pub struct TopicName(Arc<str>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvalidTopicName {
     Empty,
-    Dots,
-    TooLong { length: usize },
-    IllegalCharacter { name: String },
+    /// `.` or `..`
+    Dots {
+        name: &'static str,
+    },
+    TooLong {
+        name: String,
+    },
+    IllegalCharacter {
+        name: String,
+    },
 }
 
 impl TopicName {
@@ -28,11 +35,11 @@ impl TopicName {
         if name.is_empty() {
             return Err(InvalidTopicName::Empty);
         }
-        if name == "." || name == ".." {
-            return Err(InvalidTopicName::Dots);
+        if let Some(name) = [".", ".."].into_iter().find(|dots| *dots == name) {
+            return Err(InvalidTopicName::Dots { name });
         }
-        if name.len() > Self::LENGTH_MAX {
-            return Err(InvalidTopicName::TooLong { length: name.len() });
+        if name.encode_utf16().count() > Self::LENGTH_MAX {
+            return Err(InvalidTopicName::TooLong { name: name.to_owned() });
         }
         let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         if !name.bytes().all(is_legal) {
@@ -81,10 +88,11 @@ impl fmt::Display for InvalidTopicName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidTopicName::Empty => f.write_str("Topic name is invalid: the empty string is not allowed"),
-            InvalidTopicName::Dots => f.write_str("Topic name cannot be \".\" or \"..\""),
-            InvalidTopicName::TooLong { length } => write!(
+            InvalidTopicName::Dots { name } => write!(f, "Topic name is invalid: '{name}' is not allowed"),
+            InvalidTopicName::TooLong { name } => write!(
                 f,
-                "Topic name is invalid: the length is {length}, longer than the maximum of {}",
+                "Topic name is invalid: the length of '{}' is longer than the max allowed length {}",
+                name.escape_debug(),
                 TopicName::LENGTH_MAX
             ),
             InvalidTopicName::IllegalCharacter { name } => write!(
@@ -151,6 +159,20 @@ mod tests {
         for name in ["", ".", "..", "a/b", "a b", "ä", "a\0", &"x".repeat(250)] {
             assert!(TopicName::new(name).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn refusals_are_worded_as_kafkas() {
+        let words = |name: &str| TopicName::new(name).map_err(|refused| refused.to_string()).unwrap_err();
+        assert_eq!(words("."), "Topic name is invalid: '.' is not allowed");
+        assert_eq!(words(".."), "Topic name is invalid: '..' is not allowed");
+        let long = "x".repeat(250);
+        assert_eq!(
+            words(&long),
+            format!(
+                "Topic name is invalid: the length of '{long}' is longer than the max allowed length 249"
+            )
+        );
     }
 
     #[test]
