@@ -333,9 +333,10 @@ async fn load_logs(
     let threads_per_directory = std::thread::available_parallelism().map_or(1, usize::from);
     let producer_expiration_ms = i64::from(config.producer_id_expiration_ms());
     let (now, random) = (clock.now(), random.clone());
+    let given_up = GivenUp::default();
+    let stop = Arc::clone(&given_up.0);
     let load = move || {
         let config_of = |topic: &TopicName| own.get(topic).unwrap_or(&defaults).clone();
-        let stop = AtomicBool::new(false);
         let options = LoadAllOptions {
             config_of: &config_of,
             threads_per_directory,
@@ -348,6 +349,16 @@ async fn load_logs(
     match tokio::task::spawn_blocking(load).await {
         Ok(loaded) => loaded.context(LogDirectoriesSnafu),
         Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Ends a recovery whose start is given up: its threads would keep the process alive for as long as they read.
+#[derive(Default)]
+struct GivenUp(Arc<AtomicBool>);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -43,14 +43,16 @@ fn builder(threads: usize, name: &str) -> Builder {
     builder
 }
 
-/// Resolves with the name of the first SIGTERM or SIGINT.
+/// Resolves with the name of the first SIGTERM or SIGINT after this call. Must be called within a runtime.
 ///
 /// Further ones are ignored, as Kafka ignores them: a terminal and a supervisor often both send one.
-pub async fn stop_signal() -> io::Result<&'static str> {
+pub fn stop_signal() -> io::Result<impl Future<Output = &'static str>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
     })
 }

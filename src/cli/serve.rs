@@ -98,19 +98,19 @@ pub fn run(arguments: &Arguments) -> Result<(), ServeError> {
 }
 
 async fn serve(config: BrokerConfig, window: &Window) -> Result<(), ServeError> {
-    let stop = stop_signal();
+    let stop = stop_signal().context(SignalsSnafu)?;
     tokio::pin!(stop);
     let broker = tokio::select! {
         broker = Broker::start(config, window.metrics()) => broker?,
         signal = &mut stop => {
             // Nothing is registered yet, or it ends with this process; logs stay as a crash leaves them.
-            info!(signal = signal.context(SignalsSnafu)?, "stopped while starting");
+            info!(signal, "stopped while starting");
             return Ok(());
         }
     };
     window.show(&broker);
     println!("{}", broker.ready());
-    let signal = stop.await.context(SignalsSnafu)?;
+    let signal = stop.await;
     info!(signal, "stopping");
     window.stopping();
     broker.stop().await;
