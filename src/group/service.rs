@@ -1,5 +1,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::shard::{GroupCommand, GroupEvent, GroupReply, GroupShard};
 use super::{
@@ -10,7 +13,7 @@ use super::{
 use crate::coordinator::{CallError, EventSink, Runtime, RuntimeParts, ShardLog, partition_for};
 use crate::metadata::Cache;
 use crate::model::{LeaderEpoch, PartitionIndex, ProducerId, TopicName, TopicPartition};
-use crate::runtime::{Clock, Random};
+use crate::runtime::{Clock, Random, task};
 
 /// The topic that holds groups and their offsets.
 pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
@@ -48,7 +51,7 @@ impl GroupService {
             log: parts.log,
             clock: parts.clock,
             new_shard: Box::new(move |_| GroupShard::new(Arc::clone(&options))),
-            events: Box::new(EventLog),
+            events: Box::new(EventLog::default()),
         });
         GroupService {
             runtime,
@@ -67,13 +70,13 @@ impl GroupService {
 
     /// This broker leads the partition from this epoch on. Must be called within a tokio runtime.
     pub fn on_elected(&self, partition: PartitionIndex, leader_epoch: LeaderEpoch) {
-        tracing::info!(partition = %partition, %leader_epoch, "elected as group coordinator");
+        tracing::debug!(partition = %partition, %leader_epoch, "elected as group coordinator");
         self.runtime.on_elected(partition, leader_epoch);
     }
 
     /// Another broker leads the partition since this epoch; `None` = the partition is gone.
     pub fn on_resigned(&self, partition: PartitionIndex, leader_epoch: Option<LeaderEpoch>) {
-        tracing::info!(partition = %partition, ?leader_epoch, "resigned as group coordinator");
+        tracing::debug!(partition = %partition, ?leader_epoch, "resigned as group coordinator");
         self.runtime.on_resigned(partition, leader_epoch);
     }
 
@@ -260,7 +263,37 @@ fn mismatch(reply: &GroupReply) -> ! {
 }
 
 /// Writes what groups report to the log.
-struct EventLog;
+#[derive(Default)]
+struct EventLog {
+    loaded: Arc<Mutex<LoadedShards>>,
+}
+
+/// Partitions that were loaded and are not told of yet.
+#[derive(Default)]
+struct LoadedShards {
+    partitions: usize,
+    groups: usize,
+}
+
+/// A broker becomes coordinator of dozens of partitions at once: they are told of together.
+const LOADED_INTERVAL: Duration = Duration::from_secs(1);
+
+impl EventLog {
+    fn loaded(&self, groups: usize) {
+        let mut loaded = self.loaded.lock();
+        loaded.partitions += 1;
+        loaded.groups += groups;
+        if loaded.partitions > 1 {
+            return;
+        }
+        let loaded = Arc::clone(&self.loaded);
+        task::spawn("loaded coordinators", async move {
+            tokio::time::sleep(LOADED_INTERVAL).await;
+            let LoadedShards { partitions, groups } = std::mem::take(&mut *loaded.lock());
+            tracing::info!(partitions, groups, "group coordinator loaded");
+        });
+    }
+}
 
 impl EventSink<GroupEvent> for EventLog {
     fn emit(&self, partition: PartitionIndex, event: GroupEvent) {
@@ -284,11 +317,10 @@ impl EventSink<GroupEvent> for EventLog {
             GroupEvent::WriteRefused { group_id, error } => {
                 tracing::warn!(%group_id, %error, "a group's state was not stored");
             }
-            GroupEvent::Loaded { groups, skipped_records: 0 } => {
-                tracing::info!(%partition, groups, "group coordinator loaded");
-            }
+            GroupEvent::Loaded { groups, skipped_records: 0 } => self.loaded(groups),
             GroupEvent::Loaded { groups, skipped_records } => {
                 tracing::warn!(%partition, groups, skipped_records, "group coordinator loaded without some records");
+                self.loaded(groups);
             }
         }
     }

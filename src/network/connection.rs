@@ -10,13 +10,13 @@ use bytes::{Bytes, BytesMut};
 use snafu::{ResultExt, Snafu};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::limits::ConnectionPermit;
 use super::memory::{RequestMemory, Reservation};
 use super::output::Output;
 use crate::api::{Answer, ConnectionContext, DispatchError, Dispatched, ResponseFrame, Services};
-use crate::observe;
+use crate::observe::{self, Pace};
 use crate::runtime::task::{DrainGuard, Shutdown};
 
 /// Input that is read at once while a socket is idle; small, as ten thousand sockets may be idle.
@@ -39,6 +39,8 @@ pub(super) struct ConnectionOptions {
     pub(super) request_bytes_max: usize,
     /// `connections.max.idle.ms`; `None` = never closed for idleness.
     pub(super) idle_max: Option<Duration>,
+    /// Lets some of the lines through about what is no request.
+    pub(super) complaints: Arc<Pace>,
 }
 
 /// Why a connection ended.
@@ -166,6 +168,12 @@ impl Connection {
         let client = self.context.peer;
         let listener = &self.context.listener;
         debug!(%listener, %client, reason = %closed, "connection closed");
+        // An operator who wonders who speaks HTTP to this port should not need the debug level.
+        if matches!(closed, Closed::FrameSize { .. } | Closed::BadRequest { .. })
+            && let Some(held_back) = self.options.complaints.admit(std::time::Instant::now())
+        {
+            info!(%listener, %client, reason = %closed, held_back, "a client sent what is no request");
+        }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Closed> {

@@ -1,7 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snafu::{ResultExt, Snafu};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -12,11 +12,13 @@ use super::connection::{Connection, ConnectionOptions};
 use super::limits::{ConnectionTable, Refusal};
 use super::memory::RequestMemory;
 use crate::api::{ConnectionContext, Services};
-use crate::observe::Refused;
+use crate::observe::{Pace, Refused};
 use crate::runtime::task::{self, Shutdown};
 
 /// Accepting pauses for so long when the process is out of file descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(100);
+/// What is wrong with connections is told of so often at most.
+const COMPLAINTS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a full broker waits before it looks for room again.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -62,6 +64,10 @@ pub struct Listener {
 pub struct OpenListener {
     socket: TcpListener,
     options: ListenerOptions,
+    /// Of connections that cannot be accepted.
+    failures: Pace,
+    /// Of connections that send what is no request.
+    complaints: Arc<Pace>,
 }
 
 impl Listener {
@@ -94,7 +100,8 @@ impl Listener {
         let context =
             BindSnafu { name: options.name.to_string(), host: options.host.clone(), port: options.port };
         let socket = open().context(context)?;
-        Ok(OpenListener { socket, options })
+        let pace = || Pace::new(COMPLAINTS_INTERVAL);
+        Ok(OpenListener { socket, options, failures: pace(), complaints: Arc::new(pace()) })
     }
 }
 
@@ -117,7 +124,9 @@ impl OpenListener {
                 Ok((stream, peer)) => self.admit(stream, peer, &services, &connections, &memory, &shutdown),
                 Err(error) => {
                     // EMFILE and the like: the connection stays in the backlog, trying again at once would spin.
-                    warn!(listener = %self.options.name, %error, "cannot accept connections, pausing");
+                    if let Some(held_back) = self.failures.admit(Instant::now()) {
+                        warn!(listener = %self.options.name, %error, held_back, "cannot accept connections, pausing");
+                    }
                     tokio::time::sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
                 }
             }
@@ -167,6 +176,7 @@ impl OpenListener {
         let options = ConnectionOptions {
             request_bytes_max: self.options.request_bytes_max,
             idle_max: self.options.idle_max,
+            complaints: Arc::clone(&self.complaints),
         };
         let connection =
             Connection::new(stream, context, Arc::clone(services), options, memory, shutdown, permit);

@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use tracing::{debug, warn};
 
 use super::Admin;
@@ -58,7 +60,11 @@ impl Admin {
                 CreateTopicError::MarkedForDeletion { .. } => {
                     debug!(topic = %name, error = %refusal, "a topic was not created for a client");
                 }
-                _ => warn!(topic = %name, error = %refusal, "a topic was not created for a client"),
+                _ => {
+                    if let Some(held_back) = self.refusals.admit(Instant::now()) {
+                        warn!(topic = %name, error = %refusal, held_back, "a topic was not created for a client");
+                    }
+                }
             }
             if let Some((_, answer)) = answers.iter_mut().find(|(answered, _)| *answered == name) {
                 *answer = AutoCreation::Refused(refusal);

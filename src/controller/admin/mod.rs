@@ -37,6 +37,7 @@ use super::service::ControllerHandle;
 use crate::coordination::Store;
 use crate::metadata::{Cache, Image};
 use crate::model::BrokerId;
+use crate::observe::Pace;
 use crate::runtime::Random;
 
 /// Serves administrators. Any broker can create topics for its own clients and change configurations; the rest
@@ -50,7 +51,12 @@ pub struct Admin {
     options: AdminOptions,
     /// Topics that are being created for a client, so that its repeated questions do not create them again.
     in_creation: Mutex<std::collections::HashSet<String>>,
+    /// Clients repeat a question that is refused.
+    refusals: Pace,
 }
+
+/// Topics that clients may not create are told of so often at most.
+const REFUSALS_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminOptions {
@@ -77,6 +83,7 @@ impl Admin {
             random,
             options,
             in_creation: Mutex::default(),
+            refusals: Pace::new(REFUSALS_INTERVAL),
         }
     }
 
