@@ -21,6 +21,8 @@ use crate::runtime::task::{DrainGuard, Shutdown};
 
 /// Input that is read at once while a socket is idle; small, as ten thousand sockets may be idle.
 const READ_BYTES: usize = 64 * 1024;
+/// What is kept of a frame that has only begun, when no more of it is there.
+const TRICKLE_BYTES: usize = 4 * 1024;
 /// A frame up to this size gets its whole buffer once its first part is there.
 const EAGER_FRAME_BYTES: usize = 1024 * 1024;
 /// Requests of one connection that wait for replication while later ones are appended (produce only).
@@ -410,11 +412,21 @@ impl Connection {
         Ok(true)
     }
 
-    /// An idle connection keeps no input buffer.
+    /// An idle connection keeps no input buffer, and one that has sent little of a frame keeps little more than that:
+    /// thousands that trickle would otherwise hold the memory of all.
     fn shed_idle_buffer(&mut self) {
-        if self.input.is_empty() && self.in_flight.is_empty() && self.input.capacity() > 0 {
+        let received = self.input.len();
+        if !self.in_flight.is_empty() || self.input.capacity() == 0 || received > TRICKLE_BYTES {
+            return;
+        }
+        if received == 0 {
             self.input = BytesMut::new();
             drop(self.reservation.take());
+        } else if self.reservation.bytes() > TRICKLE_BYTES as u64 {
+            let mut kept = BytesMut::with_capacity(received);
+            kept.extend_from_slice(&self.input);
+            self.input = kept;
+            self.reservation.lower_to(received as u64);
         }
     }
 

@@ -87,6 +87,19 @@ impl Reservation {
         true
     }
 
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives back what goes beyond `bytes`.
+    pub(super) fn lower_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        if less > 0 {
+            self.memory.release(less);
+        }
+    }
+
     /// The whole reservation, leaving an empty one.
     pub(super) fn take(&mut self) -> Reservation {
         let taken = Reservation { memory: Arc::clone(&self.memory), bytes: self.bytes };
@@ -119,6 +132,19 @@ mod tests {
         drop(first);
         assert!(second.raise_to(100, Waker::noop()));
         drop(second);
+        assert_eq!(memory.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_part_is_given_back() {
+        let memory = RequestMemory::new(100);
+        let mut reservation = Reservation::empty(&memory);
+        assert!(reservation.raise_to(60, Waker::noop()));
+        reservation.lower_to(80);
+        assert_eq!(memory.used_bytes(), 60);
+        reservation.lower_to(10);
+        assert_eq!((memory.used_bytes(), reservation.bytes()), (10, 10));
+        drop(reservation);
         assert_eq!(memory.used_bytes(), 0);
     }
 
