@@ -328,14 +328,11 @@ fn find(
     wanted: &Wanted,
     key: &PartitionKey,
 ) -> Result<Arc<Partition>, ErrorCode> {
-    let image;
+    let image = services.metadata.image();
     let name: &str = match &key.topic {
         TopicRef::Name(name) => name,
         TopicRef::IllegalName(_) => return Err(ErrorCode::UnknownTopicOrPartition),
-        TopicRef::Id(id) => {
-            image = services.metadata.image();
-            image.topic_name(*id).ok_or(ErrorCode::UnknownTopicId)?
-        }
+        TopicRef::Id(id) => image.topic_name(*id).ok_or(ErrorCode::UnknownTopicId)?,
     };
     let is_allowed = if wanted.replica_id >= 0 {
         services.authorizer.allows(context.principal(), Operation::ClusterAction, Resource::Cluster)
@@ -344,6 +341,10 @@ fn find(
     };
     if !is_allowed {
         return Err(ErrorCode::TopicAuthorizationFailed);
+    }
+    // A topic that is being deleted is gone for clients before its replicas are.
+    if image.partition(name, key.partition).is_none() {
+        return Err(ErrorCode::UnknownTopicOrPartition);
     }
     let partition =
         services.replicas.partition(name, key.partition).map_err(|error| error_for(context, &error))?;

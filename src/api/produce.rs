@@ -322,6 +322,10 @@ fn append_to(
     acks: Acks,
     guard: Option<VerificationGuard>,
 ) -> Result<(Arc<Partition>, Appended), ReplicaError> {
+    // A topic that is being deleted is gone for clients before its replicas are.
+    if services.metadata.image().partition(topic, index).is_none() {
+        return Err(ReplicaError::UnknownTopicOrPartition);
+    }
     let partition = services.replicas.partition(topic, index)?;
     let now = services.clock.now();
     let format = match context.version {

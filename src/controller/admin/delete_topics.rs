@@ -1,5 +1,7 @@
+use std::time::Duration;
+
 use snafu::Snafu;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 use super::Admin;
@@ -63,9 +65,12 @@ pub enum DeleteTopicError {
     Store { source: StoreError },
 }
 
+/// The answer to a deletion waits no longer for nodes to be removed: other brokers may be slow to drop replicas.
+const NODES_MAX: Duration = Duration::from_secs(5);
+
 impl Admin {
-    /// Marks topics for deletion and waits until this broker no longer shows them. One answer for each, in the
-    /// order of the request.
+    /// Marks topics for deletion and waits until this broker no longer shows them and they can be created again. One
+    /// answer for each, in the order of the request.
     pub async fn delete_topics(
         &self,
         request: DeleteTopics,
@@ -86,8 +91,28 @@ impl Admin {
             }
             answers.push(answer);
         }
+        let started = Instant::now();
         self.await_deletion(&mut answers, request.timeout_ms).await;
+        let limit = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+        let left = limit.saturating_sub(started.elapsed()).min(NODES_MAX);
+        // What is not gone by then goes later: the answer is the same.
+        let _ = timeout(left, self.await_removed_nodes(&answers)).await;
         Ok(answers)
+    }
+
+    /// Clients are told that a topic is gone before its replicas and nodes are; until then its name is taken. Kafka
+    /// answers then, and clients that create it again at once are refused.
+    async fn await_removed_nodes(&self, answers: &[DeletedTopic]) {
+        let store = self.store();
+        for answer in answers.iter().filter(|answer| answer.outcome.is_ok()) {
+            let Some(Ok(topic)) = answer.name.as_deref().map(TopicName::new) else { continue };
+            let mark = znodes::delete_topic(&topic);
+            while let Ok((Some(_), watcher)) = store.exists_and_watch(&mark).await {
+                if watcher.await.is_err() {
+                    break;
+                }
+            }
+        }
     }
 
     fn resolve(
