@@ -80,6 +80,19 @@ impl Broker {
         format!("127.0.0.1:{}", self.port.number)
     }
 
+    /// A line of `/proc/PID/status` in bytes: `VmRSS:` is the memory in use, `VmHWM:` its peak.
+    pub fn memory_bytes(&self, line: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let text = status.lines().find_map(|found| found.strip_prefix(line)).unwrap_or_default();
+        let kibibytes: u64 = text.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+        kibibytes * 1024
+    }
+
+    /// Open file descriptors of the server.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    }
+
     /// The one folder of `log.dirs`.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
@@ -132,6 +145,19 @@ impl Broker {
         });
     }
 
+    /// Starts Barnabas without waiting for anything: for tests of the start itself.
+    #[track_caller]
+    pub fn spawn(&self) -> Process {
+        assert!(self.running.is_none(), "the broker runs already");
+        std::fs::create_dir_all(self.data_dir()).expect("create the data folder");
+        let properties = self.dir.path().join("server.properties");
+        std::fs::write(&properties, self.properties()).expect("write server.properties");
+        let mut command =
+            Command::new(barnabas_binary().expect("build it: cargo build --release -p barnabas"));
+        command.arg("serve").arg(&properties).current_dir(self.dir.path()).env("NO_COLOR", "1");
+        Process::start("barnabas", command, Some(&self.dir.path().join("stderr.log")))
+    }
+
     /// A clean stop (SIGTERM) and a new start.
     #[track_caller]
     pub fn restart(&mut self) {
@@ -166,7 +192,7 @@ impl Broker {
     #[track_caller]
     pub fn start_refused(&mut self) -> String {
         assert!(self.running.is_none(), "the broker runs already");
-        let process = self.spawn_barnabas();
+        let process = self.spawn();
         let finished = process.finish(LIMIT);
         assert!(!finished.status.success() && !finished.stdout.contains("barnabas ready"), "{finished:?}");
         finished.stderr
@@ -194,18 +220,8 @@ impl Broker {
         std::fs::read_to_string(self.dir.path().join("stderr.log")).unwrap_or_default()
     }
 
-    fn spawn_barnabas(&self) -> Process {
-        std::fs::create_dir_all(self.data_dir()).expect("create the data folder");
-        let properties = self.dir.path().join("server.properties");
-        std::fs::write(&properties, self.properties()).expect("write server.properties");
-        let mut command =
-            Command::new(barnabas_binary().expect("build it: cargo build --release -p barnabas"));
-        command.arg("serve").arg(&properties).current_dir(self.dir.path()).env("NO_COLOR", "1");
-        Process::start("barnabas", command, Some(&self.dir.path().join("stderr.log")))
-    }
-
     fn start_barnabas(&self) -> Process {
-        let mut process = self.spawn_barnabas();
+        let mut process = self.spawn();
         loop {
             match process.next_line(LIMIT) {
                 Line::Text(line) if line.starts_with("barnabas ready") => return process,

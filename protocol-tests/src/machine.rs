@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The folder of this crate in the source tree.
 pub fn protocol_tests_dir() -> &'static Path {
@@ -47,9 +48,21 @@ pub fn command_exists(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
+/// `size` times `BARNABAS_TEST_SCALE` (1 where it is not set): for what is quick when small and shows more when large.
+pub fn scaled(size: usize) -> usize {
+    let scale = std::env::var("BARNABAS_TEST_SCALE").ok().and_then(|text| text.parse().ok());
+    size.saturating_mul(scale.unwrap_or(1))
+}
+
 /// Says something in the run's output even when the test passes; the test runner does not capture it.
 pub fn announce(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Closes a connection as a crash would: the peer gets a reset, and what was on its way is lost.
+pub fn reset(stream: TcpStream) {
+    // Without it the close is an ordinary one, and the tests that need a reset fail.
+    let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
 }
 
 /// A port that nobody uses, kept from other tests on this machine for as long as the value lives.

@@ -262,6 +262,7 @@ async fn a_lost_write_is_forgotten() {
     assert_eq!(broker.fetch(0).await, Ok(-1));
 }
 
+/// C041
 #[tokio::test(start_paused = true)]
 async fn while_loading_requests_are_put_off() {
     let log = MemoryLog::default();

@@ -152,6 +152,7 @@ mod tests {
         (end.epoch.0, end.end_offset.0)
     }
 
+    /// C014
     #[test]
     fn the_end_of_an_epoch_follows_kip_279() {
         let cache = cache(&[(0, 0), (3, 10)]);

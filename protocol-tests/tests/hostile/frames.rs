@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use protocol_tests::{Connection, encode};
+use protocol_tests::{Connection, encode, scaled};
 use wire::metadata_request::MetadataRequest;
 use wire::{ApiKey, ApiVersionsRequest};
 
@@ -17,11 +17,14 @@ pub const STEPS: &[fn(&str)] = &[
     apiversions_alone_answers_a_version_that_it_does_not_know,
     a_client_id_of_impossible_length_is_closed,
     a_count_beyond_the_frame_is_closed,
+    a_request_between_brokers_changes_nothing,
     a_varint_that_cannot_be_is_closed,
+    tags_that_repeat_or_descend_are_closed,
     what_follows_a_request_in_its_frame_is_ignored,
 ];
 
-/// Repetitions of what would be noticed if each left something behind.
+/// Repetitions of what would be noticed if each left something behind, per hostile variant; times
+/// `BARNABAS_TEST_SCALE`.
 const TRIES: usize = 100;
 
 /// An ordinary client is served.
@@ -71,15 +74,25 @@ fn no_topics() -> MetadataRequest {
     MetadataRequest { topics: Some(vec![]), allow_auto_topic_creation: true, ..Default::default() }
 }
 
-/// R01, R02
+/// R01, R02, and greetings of other protocols as in R20.
 fn another_protocol_is_closed_at_once(address: &str) {
     for method in ["GET", "POST", "OPTIONS"] {
         closes(address, method, format!("{method} / HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
     }
+    let greetings = [
+        ("PROXY", &b"PROXY TCP4 10.0.0.1 10.0.0.2 5000 9092\r\n"[..]),
+        ("SSH", b"SSH-2.0-OpenSSH_9.6\r\n"),
+        ("Redis", b"*1\r\n$4\r\nPING\r\n"),
+        ("SMTP", b"EHLO example.org\r\n"),
+        ("PROXY v2", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"),
+    ];
+    for (what, greeting) in greetings {
+        closes(address, what, greeting);
+    }
     // Handshake record of 512 bytes, ClientHello of TLS 1.2.
     let mut hello = vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     hello.resize(517, 0x5a);
-    for _ in 0..TRIES {
+    for _ in 0..scaled(TRIES) {
         closes(address, "ClientHello", &hello);
     }
 }
@@ -110,6 +123,20 @@ fn an_unknown_api_is_closed(address: &str) {
     for key in [9999, -1, i16::MIN, i16::MAX, 52, 53, 54, 59, 62, 63] {
         let body = [header(key, 0), vec![0; 64]].concat();
         closes(address, &format!("key {key}"), &frame(&body));
+    }
+}
+
+/// R08
+fn a_request_between_brokers_changes_nothing(address: &str) {
+    let before = Connection::open(address).metadata(None);
+    // LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, Envelope.
+    for key in [4, 5, 6, 7, 27, 56, 58] {
+        let mut connection = Connection::open(address);
+        connection.set_limit(CLOSE_LIMIT);
+        connection.send_frame(&[header(key, 0), vec![0; 64]].concat());
+        // Closed, or refused: without an authorizer Kafka takes them from anybody.
+        let _ = connection.receive_frame();
+        assert_eq!(Connection::open(address).metadata(None), before, "key {key}");
     }
 }
 
@@ -185,7 +212,7 @@ fn a_count_beyond_the_frame_is_closed(address: &str) {
         for count in [i32::MAX, 100_000_000, 4] {
             closes(address, &format!("{what}: {count}"), &frame(&with(count)));
         }
-        for _ in 0..TRIES {
+        for _ in 0..scaled(TRIES) {
             closes(address, what, &frame(&with(100_000_000)));
         }
     }
@@ -220,6 +247,14 @@ fn a_varint_that_cannot_be_is_closed(address: &str) {
     for (what, topics) in topics {
         closes(address, what, &frame(&with(&[0], topics, &[0])));
     }
+}
+
+/// R12
+fn tags_that_repeat_or_descend_are_closed(address: &str) {
+    let with = |tags: &[u8]| [&header_of(ApiKey::Metadata, 9)[..], tags, &[1], &[0; 4]].concat();
+    answers(address, "two tags that ascend", &with(&[2, 90, 1, 0, 91, 1, 0]));
+    closes(address, "a tag twice", &frame(&with(&[2, 90, 1, 0, 90, 1, 0])));
+    closes(address, "tags that descend", &frame(&with(&[2, 91, 1, 0, 90, 1, 0])));
 }
 
 /// R13

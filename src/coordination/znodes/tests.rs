@@ -174,6 +174,7 @@ fn registrations_are_written_as_kafka_writes_them() {
     );
 }
 
+/// R17, at the end.
 #[test]
 fn damaged_nodes_are_refused_with_their_key() {
     #[track_caller]

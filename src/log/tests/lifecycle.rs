@@ -74,6 +74,7 @@ fn a_directory_of_another_topic_is_refused() {
     assert!(matches!(refused, Err(LogError::InconsistentTopicId { .. })));
 }
 
+/// C030
 #[test]
 fn a_stopped_recovery_keeps_what_it_has_done() {
     let machine = Machine::small_segments(300);
