@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
-use protocol_tests::load::{self, Clients, Figure, FixedRate, LoadError, ManyPartitions};
+use protocol_tests::load::{self, Clients, Figure, FixedRate, LoadError, ManyPartitions, Producers};
 use protocol_tests::raise_open_files_limit;
 
 /// Load on a Kafka broker.
@@ -33,6 +33,24 @@ enum Command {
         /// Records one at a time; as many again are not counted.
         #[arg(long, default_value_t = 3000)]
         single: usize,
+    },
+    /// Producers that repeat one batch as fast as they can, then consumers that read it all.
+    Throughput {
+        bootstrap: String,
+        pid: u32,
+        #[arg(long, default_value_t = 1)]
+        producers: i32,
+        #[arg(long, default_value_t = 16_000)]
+        batch: usize,
+        #[arg(long, default_value_t = 1000)]
+        record: usize,
+        /// 0, 1, or -1 for all.
+        #[arg(long, default_value_t = -1, allow_hyphen_values = true)]
+        acks: i16,
+        #[arg(long, default_value_t = 5)]
+        in_flight: i32,
+        #[arg(long, default_value_t = 1_000_000_000)]
+        bytes: u64,
     },
     /// Many clients that produce and consume at once, each checking what it reads.
     Clients {
@@ -123,6 +141,18 @@ async fn run(command: Command) -> Result<Vec<Figure>, LoadError> {
             };
             latency(&bootstrap, &load, single).await
         }
+        Command::Throughput { bootstrap, pid, producers, batch, record, acks, in_flight, bytes } => {
+            let load = Producers {
+                topic: unique("load-throughput"),
+                partitions: producers,
+                batch_bytes: batch,
+                record_bytes: record,
+                acks,
+                in_flight,
+                total_bytes: bytes,
+            };
+            throughput(&bootstrap, pid, &load).await
+        }
         Command::Clients { bootstrap, count, in_groups, rounds } => {
             let clients = Clients { count, in_groups, rounds, prefix: unique("load-clients") };
             let started = Instant::now();
@@ -165,6 +195,15 @@ async fn latency(bootstrap: &str, load: &FixedRate, single: usize) -> Result<Vec
         let name = format!("end to end, {} B, acks=all, one at a time", load.record_bytes);
         figures.extend(load::latency_figures(&name, &one));
     }
+    Ok(figures)
+}
+
+async fn throughput(bootstrap: &str, pid: u32, load: &Producers) -> Result<Vec<Figure>, LoadError> {
+    load::create_topic(bootstrap, &load.topic, load.partitions).await?;
+    let mut figures = load::produce_at_full_rate(bootstrap, pid, load)?;
+    let ends = load::partition_ends(bootstrap, &load.topic, load.partitions).await?;
+    figures.extend(load::fetch_at_full_rate(bootstrap, pid, &load.topic, &ends, load.total_bytes)?);
+    load::delete_topics(bootstrap, &load.topic).await?;
     Ok(figures)
 }
 

@@ -1,5 +1,4 @@
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,8 @@ use wire::ProduceRequest;
 use super::connection::{decode_response, request_frame};
 use super::error::check;
 use super::requests::{FETCH_VERSION, PRODUCE_VERSION, fetch_request, one_record, produce_request};
+use super::throughput::{CORRELATION_ID, connect, read_frame};
 use super::{Figure, LoadConnection, LoadError};
-
-/// Where the correlation id stands in a request: behind length, key and version.
-const CORRELATION_ID: std::ops::Range<usize> = 8..12;
 
 /// One producer that sends records at fixed moments, whether or not earlier ones are answered (open loop): a broker that
 /// pauses is charged for every record that had to wait.
@@ -129,19 +126,4 @@ fn frames(load: &FixedRate) -> Result<Vec<Vec<u8>>, LoadError> {
 
 fn payload(size: usize) -> Bytes {
     Bytes::from(vec![b'x'; size])
-}
-
-fn connect(address: &str) -> Result<TcpStream, LoadError> {
-    let stream = TcpStream::connect(address).map_err(LoadError::io("connect"))?;
-    stream.set_nodelay(true).map_err(LoadError::io("set TCP_NODELAY"))?;
-    stream.set_read_timeout(Some(Duration::from_secs(60))).map_err(LoadError::io("set a timeout"))?;
-    Ok(stream)
-}
-
-fn read_frame(stream: &mut TcpStream) -> Result<Bytes, LoadError> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).map_err(LoadError::io("read an answer"))?;
-    let mut body = vec![0; u32::from_be_bytes(length) as usize];
-    stream.read_exact(&mut body).map_err(LoadError::io("read an answer"))?;
-    Ok(Bytes::from(body))
 }

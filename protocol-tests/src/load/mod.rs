@@ -14,6 +14,7 @@ mod members;
 mod partitions;
 mod ready;
 mod requests;
+mod throughput;
 
 pub use clients::{Clients, produce_and_consume};
 pub use connection::LoadConnection;
@@ -24,4 +25,5 @@ pub use latency::{FixedRate, at_fixed_rate, latency_figures, one_at_a_time};
 pub use limits::{receive_check_write, send_file};
 pub use partitions::{ManyPartitions, await_end_offsets, create_many, write_to_each};
 pub use ready::{await_ready, start};
-pub use requests::{await_records, create_topic, delete_topics};
+pub use requests::{await_records, create_topic, delete_topics, partition_ends};
+pub use throughput::{Producers, fetch_at_full_rate, produce_at_full_rate};

@@ -89,6 +89,13 @@ pub(super) async fn end_offsets(
     Ok(partitions.map(|partition| (partition.error_code == 0).then_some(partition.offset)).collect())
 }
 
+/// The end offset of each partition of a topic that is all there.
+pub async fn partition_ends(address: &str, topic: &str, partitions: i32) -> Result<Vec<i64>, LoadError> {
+    let mut connection = LoadConnection::open(address).await?;
+    let offsets = end_offsets(&mut connection, topic, 0..partitions).await?;
+    offsets.into_iter().collect::<Option<_>>().ok_or(LoadError::Refused { what: "list offsets", code: -1 })
+}
+
 /// Waits until a topic's partitions end at offsets that sum up to `records`.
 pub async fn await_records(
     address: &str,
@@ -107,11 +114,22 @@ pub async fn await_records(
     }
 }
 
-/// A batch of one record. What does not compress would be the same for every broker; zeros are cheap to make.
+/// A batch of one record.
 pub(super) fn one_record(value: Bytes) -> Bytes {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-    let record = Record { timestamp: now, value: Some(value), ..Record::default() };
+    let record = Record { timestamp: now_ms(), value: Some(value), ..Record::default() };
     Batch { records: vec![record], ..Batch::default() }.encode()
+}
+
+/// A batch of equal records.
+pub(super) fn batch_of(count: usize, value_bytes: usize) -> Bytes {
+    let (timestamp, value) = (now_ms(), Bytes::from(vec![b'x'; value_bytes]));
+    let record =
+        |offset_delta| Record { offset_delta, timestamp, value: Some(value.clone()), ..Record::default() };
+    Batch { records: (0..count as i32).map(record).collect(), ..Batch::default() }.encode()
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
 pub(super) fn produce_request(
