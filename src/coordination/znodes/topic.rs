@@ -27,6 +27,34 @@ pub struct ReplicaAssignment {
     pub removing: Vec<BrokerId>,
 }
 
+impl ReplicaAssignment {
+    pub fn is_reassigning(&self) -> bool {
+        !self.adding.is_empty() || !self.removing.is_empty()
+    }
+
+    /// The replicas before the reassignment.
+    pub fn origin(&self) -> Vec<BrokerId> {
+        self.replicas.iter().copied().filter(|id| !self.adding.contains(id)).collect()
+    }
+
+    /// The replicas after it.
+    pub fn target(&self) -> Vec<BrokerId> {
+        self.replicas.iter().copied().filter(|id| !self.removing.contains(id)).collect()
+    }
+
+    /// On the way from the replicas before any reassignment to `target`.
+    pub fn reassigned_to(&self, target: &[BrokerId]) -> ReplicaAssignment {
+        let origin = self.origin();
+        let mut replicas = target.to_vec();
+        replicas.extend(origin.iter().filter(|id| !target.contains(id)));
+        ReplicaAssignment {
+            adding: target.iter().copied().filter(|id| !origin.contains(id)).collect(),
+            removing: origin.iter().copied().filter(|id| !target.contains(id)).collect(),
+            replicas,
+        }
+    }
+}
+
 impl TopicAssignment {
     /// Reads versions 1 to 3, and later ones as 3. Adding and removing replicas of partitions that are not
     /// there are ignored.
