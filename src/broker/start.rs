@@ -18,13 +18,13 @@ use super::settings::{connection_limits, listener_options, topic_settings, txn_o
 use super::shard_log::ReplicaShardLog;
 use super::{Broker, ticks};
 use crate::api::{Gate, Services};
-use crate::config::BrokerConfig;
+use crate::config::{BrokerConfig, ProtocolVersion};
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
 use crate::controller::registration::{self, Registration};
 use crate::controller::{
-    ConfigChanges, Controller, ControllerHandle, ControllerOptions, Settings, StoredConfig,
+    ConfigChanges, Controller, ControllerHandle, ControllerOptions, FeatureForm, Settings, StoredConfig,
 };
-use crate::coordination::znodes::ConfigEntity;
+use crate::coordination::znodes::{ConfigEntity, FeatureStatus};
 use crate::coordination::{CurrentSession, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::log::checkpoint::MetaProperties;
@@ -159,7 +159,10 @@ pub(super) async fn start_on(
         Arc::clone(&metadata),
         controller_handle.clone(),
         random.clone(),
-        AdminOptions { uses_topic_ids: true, topic_deletion_enabled: config.load().delete_topic_enable() },
+        AdminOptions {
+            uses_topic_ids: speaks(&config.load(), "2.8-IV0"),
+            topic_deletion_enabled: config.load().delete_topic_enable(),
+        },
     ));
     let connections = ConnectionTable::new(connection_limits(&config.load()));
     let applier = ConfigApplier {
@@ -396,16 +399,32 @@ fn controller(
     clock: &Clock,
     random: &Random,
 ) -> (Controller, ControllerHandle) {
+    let speaks = |level| speaks(config, level);
     Controller::new(ControllerOptions {
         settings: Settings {
             broker_id: me,
             topic_deletion_enabled: config.delete_topic_enable(),
             unclean_election_by_default: config.topic_defaults().unclean_leader_election_enable,
+            leader_imbalance_percentage: config.leader_imbalance_per_broker_percentage(),
+            marks_recovery: speaks("3.2-IV0"),
         },
-        uses_topic_ids: true,
+        uses_topic_ids: speaks("2.8-IV0"),
+        feature_form: FeatureForm {
+            status: if speaks("2.7-IV0") { FeatureStatus::Enabled } else { FeatureStatus::Disabled },
+            version: if speaks("3.3-IV0") { 2 } else { 1 },
+        },
+        balance_interval: config.auto_leader_rebalance_enable().then(|| {
+            let seconds = config.leader_imbalance_check_interval_seconds();
+            Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX))
+        }),
         clock: clock.clone(),
         random: random.clone(),
     })
+}
+
+/// `inter.broker.protocol.version` is this level or a later one.
+fn speaks(config: &BrokerConfig, level: &str) -> bool {
+    ProtocolVersion::parse(level).is_some_and(|level| config.inter_broker_protocol_version() >= level)
 }
 
 /// What clients are told, with the bound ports where the settings leave them open.

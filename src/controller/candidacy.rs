@@ -31,8 +31,15 @@ pub(super) async fn stand(
     broker_id: BrokerId,
     now: Timestamp,
 ) -> Result<Outcome, StoreError> {
-    if let Some(controller) = current(store).await? {
-        return Ok(Outcome::Lost { controller });
+    if let Some(node) = patience::read(store, znodes::CONTROLLER).await? {
+        if node.stat.ephemeral_owner != store.session_id() {
+            return Ok(Outcome::Lost { controller: nodes::decode_controller(&node) });
+        }
+        // Left of a term of this session that was fenced: nobody would act as long as it is there.
+        return match store.delete(znodes::CONTROLLER, Some(node.stat.version)).await {
+            Err(error @ (StoreError::SessionExpired | StoreError::Failed { .. })) => Err(error),
+            _ => Ok(Outcome::Undecided),
+        };
     }
     let (epoch, version) = read_or_create_epoch(store).await?;
     let next = ControllerEpoch(epoch.0 + 1);
@@ -63,12 +70,6 @@ pub(super) async fn stand(
         Err((_, error)) if is_unknown(&error) => after_contest(store, next).await,
         Err((_, error)) => Err(error),
     }
-}
-
-/// The broker in `/controller`; `None` when there is none.
-async fn current(store: &dyn Store) -> Result<Option<BrokerId>, StoreError> {
-    let node = patience::read(store, znodes::CONTROLLER).await?;
-    Ok(node.map(|node| nodes::decode_controller(&node)))
 }
 
 /// The session that owns `/controller` tells whether our claim was granted; the broker id would not, because

@@ -5,10 +5,11 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::candidacy::Term;
-use super::core::{Leadership, StoreCall, StoreReply, TopicAssignment};
+use super::core::{Leadership, OtherPartitions, ReassignmentError, StoreCall, StoreReply, TopicAssignment};
 use super::nodes;
 use super::patience::{self, RETRY_PAUSE, is_unknown};
-use crate::coordination::{Create, CreateMode, Operation, OperationResult, Store, StoreError, znodes};
+use crate::coordination::znodes::{self, PartitionReassignment, ReassignPartitions};
+use crate::coordination::{Create, CreateMode, Operation, OperationResult, Store, StoreError};
 use crate::model::{TopicName, TopicPartition};
 
 /// Writes of a controller, each in a multi that checks its epoch: once another broker was elected, none of
@@ -102,11 +103,16 @@ impl FencedWriter {
                     setting: config.and_then(|node| nodes::unclean_election(topic, &node)),
                 })
             }
-            StoreCall::SetAssignment(topic) => self.set_assignment(topic).await,
+            StoreCall::SetAssignment { topic, others } => self.set_assignment(topic, *others).await,
             StoreCall::DeleteTopic { topic, .. } => self.delete_topic(topic).await,
             StoreCall::RemoveDeletionMarks { topics } => {
                 let marks = topics.iter().map(|topic| znodes::delete_topic(topic)).collect();
                 self.delete_each(marks).await?;
+                Ok(StoreReply::Done)
+            }
+            StoreCall::SettleReassignments { done, failed } => self.settle_reassignments(done, failed).await,
+            StoreCall::RemovePreferredElection => {
+                self.delete_each(vec![znodes::PREFERRED_ELECTION.to_owned()]).await?;
                 Ok(StoreReply::Done)
             }
         }
@@ -178,18 +184,75 @@ impl FencedWriter {
         })
     }
 
-    /// Overwrites a topic's node.
-    pub async fn set_assignment(&self, topic: &TopicAssignment) -> Result<StoreReply, Deposed> {
-        let set = Operation::Set {
-            path: znodes::topic(&topic.name),
-            data: Some(nodes::encode_topic(topic)),
-            version: None,
+    /// Overwrites a topic's node. What somebody else adds to it meanwhile is not lost.
+    pub async fn set_assignment(
+        &self,
+        topic: &TopicAssignment,
+        others: OtherPartitions,
+    ) -> Result<StoreReply, Deposed> {
+        let path = znodes::topic(&topic.name);
+        loop {
+            let Some(node) = patience::read(&*self.store, &path).await? else {
+                warn!(topic = %topic.name, "the topic's node is gone, its assignment is not written");
+                return Ok(StoreReply::Refused);
+            };
+            let mut wanted = topic.clone();
+            if others == OtherPartitions::Stay
+                && let Some(current) = nodes::decode_topic(&topic.name, &node)
+            {
+                for (index, assignment) in current.partitions {
+                    wanted.partitions.entry(index).or_insert(assignment);
+                }
+            }
+            let data = Some(nodes::encode_topic(&wanted));
+            let set = Operation::Set { path: path.clone(), data, version: Some(node.stat.version) };
+            match self.alone(vec![set]).await? {
+                Ok(_) => return Ok(StoreReply::Done),
+                Err(StoreError::BadVersion { .. } | StoreError::NoNode { .. }) => {}
+                Err(error) => {
+                    warn!(topic = %topic.name, %error, "the topic's assignment was not written");
+                    return Ok(StoreReply::Refused);
+                }
+            }
+        }
+    }
+
+    async fn settle_reassignments(
+        &self,
+        done: &[PartitionReassignment],
+        failed: &[(PartitionReassignment, ReassignmentError)],
+    ) -> Result<StoreReply, Deposed> {
+        for (entry, error) in failed {
+            let TopicPartition { topic, partition } = &entry.topic_partition;
+            warn!(%topic, %partition, %error, "a reassignment in the store is left out");
+        }
+        let is_settled = |entry: &PartitionReassignment| {
+            done.contains(entry) || failed.iter().any(|(failed, _)| failed == entry)
         };
-        match self.alone(vec![set]).await? {
-            Ok(_) => Ok(StoreReply::Done),
-            Err(error) => {
-                warn!(topic = %topic.name, %error, "the topic's assignment was not written");
-                Ok(StoreReply::Refused)
+        let path = znodes::REASSIGN_PARTITIONS.to_owned();
+        loop {
+            let Some(node) = patience::read(&*self.store, &path).await? else { return Ok(StoreReply::Done) };
+            let Some(mut written) = nodes::readable(&path, ReassignPartitions::decode(&node)) else {
+                return Ok(StoreReply::Refused);
+            };
+            let before = written.0.len();
+            written.0.retain(|entry| !is_settled(entry));
+            if written.0.len() == before {
+                return Ok(StoreReply::Done);
+            }
+            let version = Some(node.stat.version);
+            let operation = if written.0.is_empty() {
+                Operation::Delete { path: path.clone(), version }
+            } else {
+                Operation::Set { path: path.clone(), data: Some(written.encode()), version }
+            };
+            match self.alone(vec![operation]).await? {
+                Ok(_) => return Ok(StoreReply::Done),
+                Err(StoreError::BadVersion { .. } | StoreError::NoNode { .. }) => {}
+                Err(error) => {
+                    warn!(%error, "finished reassignments stay in the store");
+                    return Ok(StoreReply::Refused);
+                }
             }
         }
     }
@@ -310,9 +373,11 @@ fn state_operations(call: &StoreCall) -> Option<Vec<Operation>> {
             version: Some(leadership.leader_and_isr.partition_epoch),
         }]),
         StoreCall::ReadUncleanElection { .. }
-        | StoreCall::SetAssignment(_)
+        | StoreCall::SetAssignment { .. }
         | StoreCall::DeleteTopic { .. }
-        | StoreCall::RemoveDeletionMarks { .. } => None,
+        | StoreCall::RemoveDeletionMarks { .. }
+        | StoreCall::SettleReassignments { .. }
+        | StoreCall::RemovePreferredElection => None,
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use tracing::info;
 
-use super::core::{Leadership, Snapshot, TopicAssignment};
+use super::core::{Leadership, OtherPartitions, Snapshot, TopicAssignment};
 use super::fenced::{Deposed, FencedWriter};
 use super::nodes;
 use super::patience::{self, until_answered};
 use super::watches::{Watched, Watches};
-use crate::coordination::{Store, StoreError, znodes};
+use crate::coordination::znodes::{self, PreferredElection, ReassignPartitions, ZnodeError};
+use crate::coordination::{NodeData, Store, StoreError};
 use crate::metadata::control::BrokerRegistration;
 use crate::model::{BrokerId, ControllerEpoch, TopicId, TopicName, TopicPartition};
 use crate::runtime::Random;
@@ -22,6 +23,14 @@ pub(super) struct Loader<'a> {
     pub watched_brokers: &'a mut BTreeSet<BrokerId>,
     /// `None` where topics get no ids.
     pub topic_ids: Option<&'a Random>,
+}
+
+/// What a tool asks for through a node.
+pub(super) enum Request<T> {
+    Absent,
+    Readable(T),
+    /// It has been logged. The path of the node, which only stands in the way.
+    Unreadable(String),
 }
 
 impl Loader<'_> {
@@ -87,7 +96,7 @@ impl Loader<'_> {
             let Some(random) = self.topic_ids else { break };
             topic.id = Some(new_topic_id(random));
             info!(topic = %topic.name, "giving an id to a topic that has none");
-            writer.set_assignment(topic).await?;
+            writer.set_assignment(topic, OtherPartitions::Stay).await?;
         }
         Ok(topics)
     }
@@ -118,6 +127,48 @@ impl Loader<'_> {
         Ok((brokers, paths))
     }
 
+    /// Partitions whose leaders wrote their states, as these stand now, and the notifications that said so.
+    pub async fn isr_changes(
+        &mut self,
+    ) -> Result<(Vec<(TopicPartition, Leadership)>, Vec<String>), StoreError> {
+        let paths = self.isr_change_paths().await?;
+        let nodes = patience::read_each(self.store, &paths).await?;
+        let named = paths.iter().zip(nodes).filter_map(|(path, node)| nodes::decode_isr_change(path, &node?));
+        let partitions: BTreeSet<TopicPartition> = named.flatten().collect();
+        Ok((self.states(partitions.into_iter().collect()).await?, paths))
+    }
+
+    pub async fn isr_change_paths(&mut self) -> Result<Vec<String>, StoreError> {
+        let names = self.children_and_watch(znodes::ISR_CHANGES, Watched::IsrChanges).await?;
+        Ok(names.iter().map(|name| format!("{}/{name}", znodes::ISR_CHANGES)).collect())
+    }
+
+    /// What stands in `/admin/reassign_partitions`.
+    pub async fn reassignments(&mut self) -> Result<Request<ReassignPartitions>, StoreError> {
+        self.request(znodes::REASSIGN_PARTITIONS, Watched::Reassignments, ReassignPartitions::decode).await
+    }
+
+    /// What stands in `/admin/preferred_replica_election`.
+    pub async fn preferred_election(&mut self) -> Result<Request<PreferredElection>, StoreError> {
+        self.request(znodes::PREFERRED_ELECTION, Watched::PreferredElection, PreferredElection::decode).await
+    }
+
+    /// A node by which a tool asks for something, watched whether it is there or not.
+    async fn request<T>(
+        &mut self,
+        path: &str,
+        watched: Watched,
+        decode: impl Fn(&NodeData) -> Result<T, ZnodeError>,
+    ) -> Result<Request<T>, StoreError> {
+        let (_, watcher) = until_answered(|| self.store.exists_and_watch(path)).await?;
+        self.watches.add(watched, watcher);
+        let Some(node) = patience::read(self.store, path).await? else { return Ok(Request::Absent) };
+        Ok(match nodes::readable(path, decode(&node)) {
+            Some(request) => Request::Readable(request),
+            None => Request::Unreadable(path.to_owned()),
+        })
+    }
+
     /// Whether `/controller` still belongs to this session.
     pub async fn is_still_controller(&mut self) -> Result<bool, StoreError> {
         let (stat, watcher) = until_answered(|| self.store.exists_and_watch(znodes::CONTROLLER)).await?;
@@ -135,6 +186,14 @@ impl Loader<'_> {
                 topic.partitions.keys().map(|&index| TopicPartition::new(topic.name.clone(), index))
             })
             .collect();
+        self.states(partitions).await
+    }
+
+    /// The states of partitions; those that have none are left out.
+    async fn states(
+        &self,
+        partitions: Vec<TopicPartition>,
+    ) -> Result<Vec<(TopicPartition, Leadership)>, StoreError> {
         let paths: Vec<String> =
             partitions.iter().map(|of| znodes::partition_state(&of.topic, of.partition)).collect();
         let states = patience::read_each(self.store, &paths).await?;

@@ -24,12 +24,14 @@ mod testing;
 mod watches;
 
 pub use self::core::{
-    Broker, Cluster, ControlRequest, ControlResponse, Core, Counts, Deletion, Effects, ElectionError,
-    ElectionKind, ElectionResult, Event, Leadership, Partition, Settings, Snapshot, StoreCall, StoreReply,
-    Topic, TopicAssignment,
+    AlterPartition, AlterPartitionError, AlteredPartitions, Broker, BrokerError, Cluster, Condition,
+    ControlRequest, ControlResponse, Core, Counts, Deletion, Effects, ElectionError, ElectionKind,
+    ElectionResult, Event, Leadership, OtherPartitions, Partition, Reassignment, ReassignmentError, Reply,
+    Settings, Snapshot, StoreCall, StoreReply, Topic, TopicAssignment, WantedIsr,
 };
 pub use config_changes::{ConfigChanges, StoredConfig};
 pub use senders::{ControlChannel, ControlError};
 pub use service::{
-    Controller, ControllerEnd, ControllerHandle, ControllerOptions, ControllerStatus, NotController,
+    Controller, ControllerEnd, ControllerHandle, ControllerOptions, ControllerStatus, FeatureForm,
+    NotController,
 };

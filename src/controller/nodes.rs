@@ -8,7 +8,7 @@ use super::registration::Registration;
 use crate::coordination::NodeData;
 use crate::coordination::znodes::{self, ZnodeError};
 use crate::metadata::control::{BrokerRegistration, Endpoint, LeaderAndIsr};
-use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, TopicName};
+use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, TopicName, TopicPartition};
 
 pub(super) const UNCLEAN_ELECTION: &str = "unclean.leader.election.enable";
 
@@ -96,6 +96,10 @@ pub(super) fn decode_cluster_id(node: &NodeData) -> Option<String> {
     Some(readable(znodes::CLUSTER_ID, znodes::ClusterId::decode(node))?.0)
 }
 
+pub(super) fn decode_isr_change(path: &str, node: &NodeData) -> Option<Vec<TopicPartition>> {
+    Some(readable(path, znodes::IsrChange::decode(node))?.0)
+}
+
 pub(super) fn decode_log_dir_event(path: &str, node: &NodeData) -> Option<BrokerId> {
     Some(readable(path, znodes::LogDirEvent::decode(node))?.broker_id)
 }
@@ -108,4 +112,10 @@ pub(super) fn unclean_election(topic: &TopicName, node: &NodeData) -> Option<boo
 
 pub(super) fn readable<T>(path: &str, decoded: Result<T, ZnodeError>) -> Option<T> {
     decoded.inspect_err(|error| warn!(path, %error, "the node cannot be read")).ok()
+}
+
+/// Two texts of the same JSON, whatever the order of keys.
+pub(super) fn is_same_json(stored: Option<&[u8]>, wanted: &[u8]) -> bool {
+    let parse = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).ok();
+    stored.and_then(parse).is_some_and(|stored| Some(stored) == parse(wanted))
 }

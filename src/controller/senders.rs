@@ -109,14 +109,26 @@ impl Senders {
         queue.is_busy = true;
         let (channel, answers) = (Arc::clone(&self.channel), self.answers.0.clone());
         let (broker_epoch, alive) = (queue.epoch, Arc::downgrade(&queue.alive));
+        let is_answer_wanted = !only_stops(&request);
         // A task of its own: a broker that is half-way through a request must finish it even when this
         // controller steps down.
         task::spawn("control request", async move {
             let outcome = deliver(&*channel, to, request, &alive).await;
-            if let Some(outcome) = outcome {
+            if let Some(mut outcome) = outcome {
+                if !is_answer_wanted && let Ok(ControlResponse::StopReplica(outcomes)) = &mut outcome {
+                    outcomes.clear();
+                }
                 let _ = answers.send(Answer { from: to, broker_epoch, outcome }).await;
             }
         });
+    }
+}
+
+/// Stops replicas and deletes none: what came of it would be taken for a deletion.
+fn only_stops(request: &ControlRequest) -> bool {
+    match request {
+        ControlRequest::StopReplica(request) => request.partitions.iter().all(|stop| !stop.delete),
+        ControlRequest::LeaderAndIsr(_) | ControlRequest::UpdateMetadata(_) => false,
     }
 }
 

@@ -1,21 +1,28 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::candidacy::{self, Outcome, Term};
-use super::core::{Core, Counts, Effects, ElectionKind, ElectionResult, Event, Settings};
+use super::core::{
+    AlterPartition, AlteredPartitions, BrokerError, Core, Counts, Effects, ElectionKind, ElectionResult,
+    Event, Reassignment, ReassignmentError, Reply, Settings,
+};
 use super::fenced::{Deposed, FencedWriter};
-use super::loader::Loader;
+use super::loader::{Loader, Request};
+use super::nodes;
 use super::patience::{self, until_answered};
 use super::senders::{Answer, ControlChannel, Senders};
 use super::watches::{Fired, Watched, Watches};
-use crate::coordination::{Create, CreateMode, Store, StoreError, znodes};
+use crate::coordination::znodes::{self, FeatureStatus, ReplicaAssignment};
+use crate::coordination::{Create, CreateMode, Store, StoreError};
 use crate::metadata::control::ControlRefusal;
-use crate::model::{BrokerId, ControllerEpoch, TopicName, TopicPartition};
+use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, TopicName, TopicPartition};
 use crate::runtime::{Clock, Random};
 
 /// This broker's part in controlling the cluster: it stands for election and, while elected, runs a [`Core`].
@@ -30,8 +37,19 @@ pub struct ControllerOptions {
     pub settings: Settings,
     /// `inter.broker.protocol.version` is 2.8 or later: topics get ids.
     pub uses_topic_ids: bool,
+    pub feature_form: FeatureForm,
+    /// How often leaders are balanced; `None` = never on the controller's own account.
+    pub balance_interval: Option<Duration>,
     pub clock: Clock,
     pub random: Random,
+}
+
+/// How `/feature` is written; follows from `inter.broker.protocol.version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeatureForm {
+    pub status: FeatureStatus,
+    /// 1 or 2.
+    pub version: i32,
 }
 
 /// Who controls the cluster, as far as this broker has heard.
@@ -67,18 +85,51 @@ pub enum ControllerEnd {
 
 #[derive(Debug)]
 enum Command {
-    Elect {
-        kind: ElectionKind,
-        partitions: Option<Vec<TopicPartition>>,
-        reply: oneshot::Sender<Vec<ElectionResult>>,
+    Ask {
+        question: Question,
+        reply: oneshot::Sender<Reply>,
     },
     UncleanElectionEnabled(TopicName),
     UncleanElectionByDefault(bool),
     Count(oneshot::Sender<Counts>),
+    ListReassignments {
+        partitions: Option<Vec<TopicPartition>>,
+        reply: oneshot::Sender<Vec<(TopicPartition, ReplicaAssignment)>>,
+    },
+    CheckBroker {
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        reply: oneshot::Sender<Result<(), BrokerError>>,
+    },
+}
+
+/// What becomes an event of the core, and is answered by it.
+#[derive(Debug)]
+enum Question {
+    Elect { kind: ElectionKind, partitions: Option<Vec<TopicPartition>> },
+    AlterPartition(AlterPartition),
+    ShutDown { broker: BrokerId, broker_epoch: BrokerEpoch },
+    Reassign(Vec<Reassignment>),
+}
+
+impl Question {
+    fn into_event(self, token: u64) -> Event {
+        match self {
+            Question::Elect { kind, partitions } => Event::ElectionRequested { token, kind, partitions },
+            Question::AlterPartition(request) => Event::AlterPartition { token, request },
+            Question::ShutDown { broker, broker_epoch } => {
+                Event::ControlledShutdown { token, broker, broker_epoch }
+            }
+            Question::Reassign(reassignments) => Event::ReassignmentRequested { token, reassignments },
+        }
+    }
 }
 
 /// Requests of handlers that wait for the controller; more than a few never do, as each waits for its reply.
 const COMMANDS_MAX: usize = 128;
+
+/// A new controller lets brokers settle before it moves leaders, as Kafka's does.
+const FIRST_BALANCE: Duration = Duration::from_secs(5);
 
 impl Controller {
     pub fn new(options: ControllerOptions) -> (Controller, ControllerHandle) {
@@ -170,7 +221,7 @@ impl Controller {
             watches: Watches::default(),
             watched_brokers: BTreeSet::new(),
             senders: Senders::new(channel),
-            elections: Vec::new(),
+            waiting: HashMap::new(),
             next_token: 0,
         };
         let Err(deposed) = reign.run(term, &mut self.commands).await;
@@ -181,7 +232,11 @@ impl Controller {
     fn decline(&mut self, command: Command) {
         match command {
             // The handler sees its reply dropped.
-            Command::Elect { .. } | Command::Count(_) | Command::UncleanElectionEnabled(_) => {}
+            Command::Ask { .. }
+            | Command::Count(_)
+            | Command::ListReassignments { .. }
+            | Command::CheckBroker { .. }
+            | Command::UncleanElectionEnabled(_) => {}
             Command::UncleanElectionByDefault(is_enabled) => {
                 self.options.settings.unclean_election_by_default = is_enabled;
             }
@@ -211,8 +266,66 @@ impl ControllerHandle {
         kind: ElectionKind,
         partitions: Option<Vec<TopicPartition>>,
     ) -> Result<Vec<ElectionResult>, NotController> {
+        match self.ask(Question::Elect { kind, partitions }).await? {
+            Reply::Elections(results) => Ok(results),
+            other => unexpected(&other),
+        }
+    }
+
+    /// Stores the ISRs that a leader wants, where they are its to change.
+    pub async fn alter_partition(
+        &self,
+        request: AlterPartition,
+    ) -> Result<Result<AlteredPartitions, BrokerError>, NotController> {
+        match self.ask(Question::AlterPartition(request)).await? {
+            Reply::Altered(altered) => Ok(altered),
+            other => unexpected(&other),
+        }
+    }
+
+    /// Moves the leaderships of a broker that is about to stop; gives those that it keeps. `broker_epoch` `-1` =
+    /// the broker is too old to tell.
+    pub async fn shut_down(
+        &self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+    ) -> Result<Result<Vec<TopicPartition>, BrokerError>, NotController> {
+        match self.ask(Question::ShutDown { broker, broker_epoch }).await? {
+            Reply::ShutDown(led) => Ok(led),
+            other => unexpected(&other),
+        }
+    }
+
+    /// Moves partitions to other replicas, or stops moving them. Resolves when the reassignments are stored and
+    /// have begun.
+    pub async fn reassign(
+        &self,
+        reassignments: Vec<Reassignment>,
+    ) -> Result<Vec<(TopicPartition, Result<(), ReassignmentError>)>, NotController> {
+        match self.ask(Question::Reassign(reassignments)).await? {
+            Reply::Reassignments(results) => Ok(results),
+            other => unexpected(&other),
+        }
+    }
+
+    /// The partitions that are on their way, of those asked for; `None` = of all.
+    pub async fn reassignments(
+        &self,
+        partitions: Option<Vec<TopicPartition>>,
+    ) -> Result<Vec<(TopicPartition, ReplicaAssignment)>, NotController> {
         let (reply, result) = oneshot::channel();
-        self.command(Command::Elect { kind, partitions, reply }).await?;
+        self.command(Command::ListReassignments { partitions, reply }).await?;
+        result.await.map_err(|_| NotController)
+    }
+
+    /// Whether a broker is registered under this epoch.
+    pub async fn check_broker(
+        &self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+    ) -> Result<Result<(), BrokerError>, NotController> {
+        let (reply, result) = oneshot::channel();
+        self.command(Command::CheckBroker { broker, broker_epoch, reply }).await?;
         result.await.map_err(|_| NotController)
     }
 
@@ -233,9 +346,19 @@ impl ControllerHandle {
         result.await.map_err(|_| NotController)
     }
 
+    async fn ask(&self, question: Question) -> Result<Reply, NotController> {
+        let (reply, result) = oneshot::channel();
+        self.command(Command::Ask { question, reply }).await?;
+        result.await.map_err(|_| NotController)
+    }
+
     async fn command(&self, command: Command) -> Result<(), NotController> {
         self.commands.send(command).await.map_err(|_| NotController)
     }
+}
+
+fn unexpected(reply: &Reply) -> ! {
+    panic!("the core answers a question in kind, not with {reply:?}")
 }
 
 /// One term of an elected controller.
@@ -248,7 +371,8 @@ struct Reign<'a> {
     watches: Watches,
     watched_brokers: BTreeSet<BrokerId>,
     senders: Senders,
-    elections: Vec<(u64, oneshot::Sender<Vec<ElectionResult>>)>,
+    /// Who waits for an answer, by token.
+    waiting: HashMap<u64, oneshot::Sender<Reply>>,
     next_token: u64,
 }
 
@@ -273,10 +397,13 @@ impl Reign<'_> {
             "read the cluster's state"
         );
         self.handle(Event::Elected(snapshot)).await?;
+        self.changed(Watched::Reassignments).await?;
+        self.changed(Watched::PreferredElection).await?;
         self.status.send_replace(ControllerStatus {
             controller_id: Some(self.options.settings.broker_id),
             active_epoch: Some(term.epoch),
         });
+        let mut next_balance = Instant::now() + FIRST_BALANCE;
         loop {
             tokio::select! {
                 fired = self.watches.next() => match fired {
@@ -287,6 +414,10 @@ impl Reign<'_> {
                 },
                 answer = self.senders.next_answer() => self.answered(answer).await?,
                 Some(command) = commands.recv() => self.command(command).await?,
+                () = sleep_until(next_balance), if self.options.balance_interval.is_some() => {
+                    self.handle(Event::LeadersUnbalanced).await?;
+                    next_balance = Instant::now() + self.options.balance_interval.unwrap_or_default();
+                }
             }
         }
     }
@@ -325,6 +456,21 @@ impl Reign<'_> {
                 self.handle(Event::LogDirsFailed(brokers)).await?;
                 self.writer.delete_each(notifications).await
             }
+            Watched::IsrChanges => {
+                let (states, notifications) = self.loader().isr_changes().await?;
+                self.handle(Event::StatesWritten(states)).await?;
+                self.writer.delete_each(notifications).await
+            }
+            Watched::Reassignments => match self.loader().reassignments().await? {
+                Request::Readable(written) => self.handle(Event::ReassignmentWritten(written.0)).await,
+                Request::Absent => self.handle(Event::ReassignmentWritten(Vec::new())).await,
+                Request::Unreadable(path) => self.writer.delete_each(vec![path]).await,
+            },
+            Watched::PreferredElection => match self.loader().preferred_election().await? {
+                Request::Readable(written) => self.handle(Event::PreferredElectionWritten(written.0)).await,
+                Request::Absent => Ok(()),
+                Request::Unreadable(path) => self.writer.delete_each(vec![path]).await,
+            },
         }
     }
 
@@ -363,11 +509,19 @@ impl Reign<'_> {
 
     async fn command(&mut self, command: Command) -> Result<(), Deposed> {
         match command {
-            Command::Elect { kind, partitions, reply } => {
+            Command::Ask { question, reply } => {
                 let token = self.next_token;
                 self.next_token += 1;
-                self.elections.push((token, reply));
-                self.handle(Event::ElectionRequested { token, kind, partitions }).await
+                self.waiting.insert(token, reply);
+                self.handle(question.into_event(token)).await
+            }
+            Command::ListReassignments { partitions, reply } => {
+                let _ = reply.send(self.reassignments(partitions));
+                Ok(())
+            }
+            Command::CheckBroker { broker, broker_epoch, reply } => {
+                let _ = reply.send(self.core.check_broker(broker, broker_epoch));
+                Ok(())
             }
             Command::UncleanElectionEnabled(topic) => self.handle(Event::UncleanElectionEnabled(topic)).await,
             Command::UncleanElectionByDefault(is_enabled) => {
@@ -380,18 +534,31 @@ impl Reign<'_> {
         }
     }
 
+    fn reassignments(
+        &self,
+        partitions: Option<Vec<TopicPartition>>,
+    ) -> Vec<(TopicPartition, ReplicaAssignment)> {
+        let cluster = self.core.cluster();
+        let partitions = partitions.unwrap_or_else(|| cluster.reassigning().cloned().collect());
+        let assigned = partitions.into_iter().filter_map(|of| {
+            let assignment = cluster.partition(&of)?.assignment.clone();
+            assignment.is_reassigning().then_some((of, assignment))
+        });
+        assigned.collect()
+    }
+
     /// Lets the core decide and does what it says, round by round.
     async fn handle(&mut self, event: Event) -> Result<(), Deposed> {
         let mut effects = self.core.step(event);
         loop {
-            let Effects { calls, requests, elections } = effects;
+            let Effects { calls, requests, replies } = effects;
             self.senders.keep(self.core.cluster().brokers());
             for (broker, request) in requests {
                 self.senders.send(broker, request);
             }
-            for (token, results) in elections {
-                if let Some(at) = self.elections.iter().position(|(known, _)| *known == token) {
-                    let _ = self.elections.swap_remove(at).1.send(results);
+            for (token, reply) in replies {
+                if let Some(waiting) = self.waiting.remove(&token) {
+                    let _ = waiting.send(reply);
                 }
             }
             if calls.is_empty() {
@@ -402,17 +569,39 @@ impl Reign<'_> {
         }
     }
 
-    /// A cluster of ZooKeeper-mode brokers has no features: the node says that there could be some.
+    /// A cluster of ZooKeeper-mode brokers has no features of its own making; those that are there stay, in the
+    /// form that this controller writes.
     async fn set_up_features(&self) -> Result<(), Deposed> {
-        let none = znodes::Feature { status: znodes::FeatureStatus::Enabled, features: Default::default() };
-        let features = Create {
-            path: znodes::FEATURE.to_owned(),
-            data: none.encode(2).ok(),
-            mode: CreateMode::Persistent,
-        };
-        match until_answered(|| self.store.create(features.clone())).await {
-            Ok(_) | Err(StoreError::NodeExists { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        let FeatureForm { status, version } = self.options.feature_form;
+        loop {
+            let node = patience::read(self.store, znodes::FEATURE).await?;
+            let known = node
+                .as_ref()
+                .and_then(|node| nodes::readable(znodes::FEATURE, znodes::Feature::decode(node)));
+            let is_enabled = |known: &znodes::Feature| known.status == FeatureStatus::Enabled;
+            let features = known.filter(is_enabled).map(|known| known.features).unwrap_or_default();
+            let features = if status == FeatureStatus::Enabled { features } else { Default::default() };
+            let Ok(data) = (znodes::Feature { status, features }).encode(version) else { return Ok(()) };
+            let written = match node {
+                Some(node) if nodes::is_same_json(node.data.as_deref(), &data) => return Ok(()),
+                Some(node) => {
+                    self.store.set(znodes::FEATURE, Some(data), Some(node.stat.version)).await.map(|_| ())
+                }
+                None => {
+                    let path = znodes::FEATURE.to_owned();
+                    let create = Create { path, data: Some(data), mode: CreateMode::Persistent };
+                    self.store.create(create).await.map(|_| ())
+                }
+            };
+            match written {
+                Ok(()) => return Ok(()),
+                // Another controller does the same: see what it wrote.
+                Err(
+                    StoreError::NodeExists { .. } | StoreError::BadVersion { .. } | StoreError::NoNode { .. },
+                ) => {}
+                Err(error) if patience::is_unknown(&error) => sleep(patience::RETRY_PAUSE).await,
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 
@@ -420,8 +609,7 @@ impl Reign<'_> {
     /// which log directories failed.
     async fn forget_notifications(&mut self) -> Result<(), Deposed> {
         let (_, mut notifications) = self.loader().log_dir_events().await?;
-        let isr_changes = patience::children(self.store, znodes::ISR_CHANGES).await?;
-        notifications.extend(isr_changes.iter().map(|name| format!("{}/{name}", znodes::ISR_CHANGES)));
+        notifications.extend(self.loader().isr_change_paths().await?);
         self.writer.delete_each(notifications).await
     }
 

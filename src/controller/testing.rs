@@ -91,10 +91,14 @@ pub fn options(id: i32) -> ControllerOptions {
         broker_id: BrokerId(id),
         topic_deletion_enabled: true,
         unclean_election_by_default: false,
+        leader_imbalance_percentage: 10,
+        marks_recovery: true,
     };
     ControllerOptions {
         settings,
         uses_topic_ids: true,
+        feature_form: FeatureForm { status: znodes::FeatureStatus::Enabled, version: 2 },
+        balance_interval: None,
         clock: Clock::manual(NOW),
         random: Random::from_seed(1),
     }

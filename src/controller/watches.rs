@@ -18,6 +18,9 @@ pub(super) enum Watched {
     Topic(TopicName),
     DeletedTopics,
     LogDirEvents,
+    IsrChanges,
+    Reassignments,
+    PreferredElection,
 }
 
 /// Thousands of one-shot watches, waited for at once.

@@ -62,7 +62,7 @@ pub const BROKER: &[Key] = rows! {
     "authorizer.class.name",                        Text,     "",                       Any,                      ReadOnly,    ACL,           "The authorizer; Kafka's AclAuthorizer stands for the built-in one.";
     "auto.create.topics.enable",                    Boolean,  "true",                   Any,                      ReadOnly,    Honoured,      "Whether asking for the metadata of an unknown topic creates it.";
     "auto.include.jmx.reporter",                    Boolean,  "true",                   Any,                      ReadOnly,    JVM,           "Whether Kafka adds its JMX reporter.";
-    "auto.leader.rebalance.enable",                 Boolean,  "true",                   Any,                      ReadOnly,    REPLICATION,   "Whether the controller moves leadership back to preferred replicas on its own.";
+    "auto.leader.rebalance.enable",                 Boolean,  "true",                   Any,                      ReadOnly,    Honoured,      "Whether the controller moves leadership back to preferred replicas on its own.";
     "background.threads",                           Int,      "10",                     AtLeast(1),               ClusterWide, POOL,          "Kafka's threads for background work.";
     "broker.heartbeat.interval.ms",                 Int,      "2000",                   Any,                      ReadOnly,    KRAFT,         "Time between a KRaft broker's heartbeats.";
     "broker.id",                                    Int,      "-1",                     Any,                      ReadOnly,    Honoured,      "This broker's id; -1 = take one from the cluster's sequence.";
@@ -142,8 +142,8 @@ pub const BROKER: &[Key] = rows! {
     "inter.broker.protocol.version",                Text,     "3.9-IV0",                ProtocolVersion,          ReadOnly,    REPLICATION,   "Protocol level that brokers of the cluster speak to each other.";
     "kafka.metrics.polling.interval.secs",          Int,      "10",                     AtLeast(1),               ReadOnly,    JVM,           "Polling interval of Kafka's own metrics reporters.";
     "kafka.metrics.reporters",                      List,     "",                       Any,                      ReadOnly,    JVM,           "Java classes that report Kafka's own metrics.";
-    "leader.imbalance.check.interval.seconds",      Long,     "300",                    AtLeast(1),               ReadOnly,    REPLICATION,   "Time between checks of leader balance.";
-    "leader.imbalance.per.broker.percentage",       Int,      "10",                     Any,                      ReadOnly,    REPLICATION,   "Share of leaders off their preferred broker that triggers a move.";
+    "leader.imbalance.check.interval.seconds",      Long,     "300",                    AtLeast(1),               ReadOnly,    Honoured,      "Time between checks of leader balance.";
+    "leader.imbalance.per.broker.percentage",       Int,      "10",                     Any,                      ReadOnly,    Honoured,      "Share of leaders off their preferred broker that triggers a move.";
     "listener.security.protocol.map",               Text,     "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Any,                      PerBroker,   Honoured,      "Security protocol of each listener name, as NAME:PROTOCOL.";
     "listeners",                                    Text,     "PLAINTEXT://:9092",      Any,                      PerBroker,   Honoured,      "Addresses to listen on, as NAME://host:port; no host = all interfaces.";
     "log.cleaner.backoff.ms",                       Long,     "15000",                  AtLeast(0),               ClusterWide, CLEANER,       "Pause when no log needs compaction.";

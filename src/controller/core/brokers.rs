@@ -24,6 +24,8 @@ impl Core {
         self.deletion_requested(snapshot.marked_for_deletion);
         let partitions = self.cluster.all_partitions();
         self.bring_up(partitions, None);
+        let reassigning = self.cluster.reassigning().cloned().collect();
+        self.work.extend([Work::Reassign(reassigning), Work::Flush]);
     }
 
     pub(super) fn brokers_changed(&mut self, brokers: Vec<BrokerRegistration>) {
@@ -76,12 +78,13 @@ impl Core {
         ids.iter().for_each(|&id| self.batch.introduce(id));
         self.flush();
         let mut deletions = BTreeSet::new();
-        for id in ids {
+        for &id in &ids {
             let held = self.cluster.replicas_on(id);
             let deleted = held.iter().filter(|partition| self.cluster.is_being_deleted(&partition.topic));
             deletions.extend(deleted.map(|partition| partition.topic.clone()));
             self.bring_up(held, Some(id));
         }
+        self.work.extend([Work::Reassign(self.reassigned_to(&ids)), Work::Flush]);
         self.work.push_back(Work::Delete(deletions.into_iter().collect()));
     }
 
@@ -94,16 +97,12 @@ impl Core {
                 continue;
             }
             match (self.verdict(&partition, Strategy::Repair), to) {
-                (Some(Verdict::Write(_) | Verdict::AskUnclean), _)
-                    if !self.cluster.is_being_deleted(&partition.topic) =>
-                {
-                    undecided.push(partition);
-                }
+                (Some(Verdict::Write(_) | Verdict::AskUnclean), _) => undecided.push(partition),
                 (_, Some(broker)) => {
                     self.batch.lead_or_follow(broker, &partition, false);
                     self.batch.publish(&partition);
                 }
-                (_, None) => self.announce(&partition, false),
+                (_, None) => self.announce(&partition, |_| false),
             }
         }
         self.flush();
@@ -140,7 +139,7 @@ impl Core {
             }
         }
         for partition in &changed {
-            if !self.cluster.is_online(partition, from) {
+            if !self.cluster.is_serving(partition, from) {
                 self.record_deletion(partition, from, false);
             }
         }

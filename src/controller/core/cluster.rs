@@ -7,8 +7,8 @@ use crate::model::{BrokerId, ControllerEpoch, PartitionIndex, TopicId, TopicName
 
 /// The cluster as the active controller knows it: live brokers, topics, assignments and leaders.
 ///
-/// A replica is *online* when its broker is live and its log directory works; a partition is online when its
-/// leader is. Neither is stored: both follow from the brokers and the leaders, so they cannot disagree.
+/// Whether a replica or a partition is online is not stored: it follows from the brokers and the leaders, so
+/// that they cannot disagree.
 #[derive(Debug, Default)]
 pub struct Cluster {
     brokers: BTreeMap<BrokerId, Broker>,
@@ -16,6 +16,8 @@ pub struct Cluster {
     names: HashMap<TopicId, TopicName>,
     /// Replicas by broker, live or not: a broker's failure costs what it held, not what there is.
     replicas: HashMap<BrokerId, BTreeSet<TopicPartition>>,
+    /// Partitions on their way to other replicas.
+    reassigning: BTreeSet<TopicPartition>,
 }
 
 /// A broker that is registered.
@@ -24,6 +26,18 @@ pub struct Broker {
     pub registration: BrokerRegistration,
     /// Its replicas on failed log directories, as it answered to LeaderAndIsr.
     pub offline: HashSet<TopicPartition>,
+    /// It said that it is about to stop: it gets no leadership any more.
+    pub is_shutting_down: bool,
+}
+
+/// What a replica can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Its broker is live and its log directory works.
+    Online,
+    /// As online, but its broker is about to stop: it may keep what it leads and is elected for nothing.
+    ShuttingDown,
+    Offline,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +76,12 @@ pub struct TopicAssignment {
     pub partitions: BTreeMap<PartitionIndex, ReplicaAssignment>,
 }
 
+impl Broker {
+    fn new(registration: BrokerRegistration) -> Broker {
+        Broker { registration, offline: HashSet::new(), is_shutting_down: false }
+    }
+}
+
 impl Cluster {
     pub fn brokers(&self) -> impl Iterator<Item = &BrokerRegistration> {
         self.brokers.values().map(|broker| &broker.registration)
@@ -76,7 +96,7 @@ impl Cluster {
     }
 
     pub fn add_broker(&mut self, registration: BrokerRegistration) {
-        self.brokers.insert(registration.id, Broker { registration, offline: HashSet::new() });
+        self.brokers.insert(registration.id, Broker::new(registration));
     }
 
     pub fn remove_broker(&mut self, id: BrokerId) {
@@ -124,8 +144,66 @@ impl Cluster {
         self.replicas.get(&broker).into_iter().flatten().cloned().collect()
     }
 
+    pub fn condition(&self, partition: &TopicPartition, replica: BrokerId) -> Condition {
+        match self.brokers.get(&replica) {
+            Some(broker) if broker.offline.contains(partition) => Condition::Offline,
+            Some(broker) if broker.is_shutting_down => Condition::ShuttingDown,
+            Some(_) => Condition::Online,
+            None => Condition::Offline,
+        }
+    }
+
+    /// It can be elected.
     pub fn is_online(&self, partition: &TopicPartition, replica: BrokerId) -> bool {
-        self.brokers.get(&replica).is_some_and(|broker| !broker.offline.contains(partition))
+        self.condition(partition, replica) == Condition::Online
+    }
+
+    /// It serves what it has, whether or not its broker is about to stop.
+    pub fn is_serving(&self, partition: &TopicPartition, replica: BrokerId) -> bool {
+        self.condition(partition, replica) != Condition::Offline
+    }
+
+    /// Live and not about to stop.
+    pub fn is_available(&self, id: BrokerId) -> bool {
+        self.brokers.get(&id).is_some_and(|broker| !broker.is_shutting_down)
+    }
+
+    pub fn reassigning(&self) -> impl Iterator<Item = &TopicPartition> {
+        self.reassigning.iter()
+    }
+
+    pub fn is_reassigning(&self, partition: &TopicPartition) -> bool {
+        self.reassigning.contains(partition)
+    }
+
+    pub fn is_topic_reassigning(&self, topic: &TopicName) -> bool {
+        let first = TopicPartition::new(topic.clone(), PartitionIndex(i32::MIN));
+        self.reassigning.range(first..).next().is_some_and(|partition| partition.topic == *topic)
+    }
+
+    pub fn set_reassigning(&mut self, partition: &TopicPartition, is_reassigning: bool) {
+        if is_reassigning {
+            self.reassigning.insert(partition.clone());
+        } else {
+            self.reassigning.remove(partition);
+        }
+    }
+
+    /// Gives a partition that is known other replicas.
+    pub fn set_assignment(&mut self, of: &TopicPartition, assignment: ReplicaAssignment) {
+        let Some(partition) = self.partition_mut(of) else { return };
+        let old = std::mem::replace(&mut partition.assignment, assignment.clone());
+        for replica in old.replicas.iter().filter(|id| !assignment.replicas.contains(id)) {
+            if let Some(held) = self.replicas.get_mut(replica) {
+                held.remove(of);
+            }
+            if let Some(broker) = self.brokers.get_mut(replica) {
+                broker.offline.remove(of);
+            }
+        }
+        for replica in assignment.replicas {
+            self.replicas.entry(replica).or_default().insert(of.clone());
+        }
     }
 
     pub fn is_being_deleted(&self, topic: &str) -> bool {
@@ -157,6 +235,7 @@ impl Cluster {
         self.names.remove(&topic.id);
         for (index, partition) in topic.partitions {
             let partition_of = TopicPartition::new(name.clone(), index);
+            self.reassigning.remove(&partition_of);
             for replica in partition.assignment.replicas {
                 if let Some(held) = self.replicas.get_mut(&replica) {
                     held.remove(&partition_of);

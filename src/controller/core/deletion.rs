@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
-use super::cluster::{Cluster, Topic};
+use super::cluster::Cluster;
 use super::requests::RequestBatch;
 use crate::model::{BrokerId, PartitionIndex, TopicName, TopicPartition};
 
 /// How far the deletion of one topic is.
 ///
-/// It waits until every replica is online and no partition is being reassigned: a broker that missed it would
-/// bring the topic back. Then clients are told that the topic is gone, brokers drop their replicas, and when
-/// all have confirmed, the topic's nodes go.
+/// It waits until no partition is being reassigned. Then clients are told that the topic is gone and brokers drop
+/// their replicas. The topic's nodes stay until all have confirmed: a broker that missed it would bring the topic
+/// back, so one that is dead is asked when it returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deletion {
     /// Empty until it starts.
@@ -50,7 +50,7 @@ pub(super) fn start_or_retry(cluster: &mut Cluster, name: &TopicName, batch: &mu
     let Some(topic) = cluster.topic(name) else { return };
     let Some(mut deletion) = topic.deletion.clone() else { return };
     if !deletion.has_started {
-        if !is_eligible(cluster, name, topic) {
+        if cluster.is_topic_reassigning(name) {
             return;
         }
         deletion.has_started = true;
@@ -70,13 +70,4 @@ pub(super) fn start_or_retry(cluster: &mut Cluster, name: &TopicName, batch: &mu
     if let Some(topic) = cluster.topic_mut(name) {
         topic.deletion = Some(deletion);
     }
-}
-
-fn is_eligible(cluster: &Cluster, name: &TopicName, topic: &Topic) -> bool {
-    topic.partitions.iter().all(|(&index, partition)| {
-        let of = TopicPartition::new(name.clone(), index);
-        let assignment = &partition.assignment;
-        let is_reassigned = !assignment.adding.is_empty() || !assignment.removing.is_empty();
-        !is_reassigned && assignment.replicas.iter().all(|&id| cluster.is_online(&of, id))
-    })
 }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use super::election::Strategy;
 use super::event::{ElectionError, ElectionKind, ElectionResult};
-use super::{Core, Work};
+use super::{Asked, Core, Work};
 use crate::model::{BrokerId, TopicPartition};
 
 #[derive(Debug)]
 pub(super) struct RequestedElection {
-    token: u64,
     /// Of all partitions: those that need no election are not reported.
     is_of_all: bool,
     results: BTreeMap<TopicPartition, Result<BrokerId, ElectionError>>,
@@ -37,7 +36,7 @@ impl Core {
             };
             results.insert(partition, Err(error));
         }
-        self.election = Some(RequestedElection { token, is_of_all, results });
+        self.asked = Some((token, Asked::Election(RequestedElection { is_of_all, results })));
         let strategy = match kind {
             ElectionKind::Preferred => Strategy::Preferred,
             ElectionKind::Unclean => Strategy::Unclean,
@@ -51,19 +50,18 @@ impl Core {
         partition: &TopicPartition,
         result: Result<BrokerId, ElectionError>,
     ) {
-        if let Some(election) = &mut self.election {
+        if let Some((_, Asked::Election(election))) = &mut self.asked {
             election.results.insert(partition.clone(), result);
         }
     }
 }
 
 impl RequestedElection {
-    pub(super) fn finish(self) -> (u64, Vec<ElectionResult>) {
+    pub(super) fn finish(self) -> Vec<ElectionResult> {
         let is_reported = |result: &Result<BrokerId, ElectionError>| {
             !self.is_of_all || *result != Err(ElectionError::NotNeeded)
         };
-        let results = self.results.into_iter().filter(|(_, result)| is_reported(result)).collect();
-        (self.token, results)
+        self.results.into_iter().filter(|(_, result)| is_reported(result)).collect()
     }
 }
 

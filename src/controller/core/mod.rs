@@ -3,30 +3,45 @@
 //! [`Event`]s go in, [`StoreCall`]s and [`ControlRequest`]s come out. [`Core`] keeps the [`Cluster`] it learned
 //! from the store and changes it only by what the store confirmed. Whether a replica or a partition is online
 //! is derived, not stored: where Kafka has state machines for both, [`election`] looks at what is.
+//!
+//! An event is worked off as a queue of [`Work`]: decisions become calls, confirmed calls fill a
+//! [`RequestBatch`], and a flush turns it into requests. Work that follows from a reply goes to the front.
 
+mod alter_partition;
 mod brokers;
 mod cluster;
 mod deletion;
 mod election;
 mod elections;
 mod event;
+mod preferred;
+mod reassignment;
 mod requests;
+#[cfg(test)]
+mod scripts_tests;
+mod shutdown;
 #[cfg(test)]
 mod tests;
 mod topics;
+#[cfg(test)]
+mod world;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-pub use cluster::{Broker, Cluster, Leadership, Partition, Topic, TopicAssignment};
+pub use alter_partition::AlterPartitionError;
+pub use cluster::{Broker, Cluster, Condition, Leadership, Partition, Topic, TopicAssignment};
 pub use deletion::Deletion;
-use election::{Strategy, Verdict, decide};
+use election::{Rules, Strategy, Verdict, decide};
 use elections::RequestedElection;
 pub use event::{
-    ControlRequest, ControlResponse, Effects, ElectionError, ElectionKind, ElectionResult, Event, Snapshot,
-    StoreCall, StoreReply,
+    AlterPartition, AlteredPartitions, BrokerError, ControlRequest, ControlResponse, Effects, ElectionError,
+    ElectionKind, ElectionResult, Event, OtherPartitions, Reply, Snapshot, StoreCall, StoreReply, WantedIsr,
 };
+use reassignment::{Assigned, RequestedReassignment};
+pub use reassignment::{Reassignment, ReassignmentError};
 use requests::RequestBatch;
 
+use crate::coordination::znodes::PartitionReassignment;
 use crate::metadata::control::BrokerRegistration;
 use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, TopicName, TopicPartition};
 
@@ -49,7 +64,12 @@ pub struct Core {
     effects: Effects,
     /// Of the topics that had to be asked about, within the current event.
     unclean_election: HashMap<TopicName, bool>,
-    election: Option<RequestedElection>,
+    /// Who asked for the current event, by its token.
+    asked: Option<(u64, Asked)>,
+    /// Partitions being reassigned whose ISR changed within the current event.
+    isr_changed: Vec<TopicPartition>,
+    /// What stands in `/admin/reassign_partitions`.
+    written: BTreeMap<TopicPartition, Vec<BrokerId>>,
 }
 
 /// What the operator set.
@@ -60,6 +80,11 @@ pub struct Settings {
     pub topic_deletion_enabled: bool,
     /// `unclean.leader.election.enable` of the brokers.
     pub unclean_election_by_default: bool,
+    /// `leader.imbalance.per.broker.percentage`
+    pub leader_imbalance_percentage: i32,
+    /// `inter.broker.protocol.version` is 3.2 or later: a leader that was elected uncleanly is marked until it
+    /// has recovered.
+    pub marks_recovery: bool,
 }
 
 /// Counts for metrics.
@@ -73,6 +98,8 @@ pub struct Counts {
     /// Led by another replica than the first of their assignment.
     pub preferred_replica_imbalance: usize,
     pub topics_to_delete: usize,
+    /// On their way to other replicas.
+    pub reassigning_partitions: usize,
 }
 
 #[derive(Debug)]
@@ -85,15 +112,35 @@ enum Work {
     Introduce(Vec<BrokerRegistration>),
     /// Start these deletions, or ask again the brokers that failed.
     Delete(Vec<TopicName>),
+    /// Take these reassignments one step further.
+    Reassign(Vec<TopicPartition>),
+    EndCaughtUpReassignments,
+    RetireReplicas(Vec<TopicPartition>),
+    FinishReassignments(Vec<TopicPartition>),
+    Settle(Vec<PartitionReassignment>),
+    RemovePreferredElection,
     Flush,
+    /// Whoever asked gets the answer, though there is more to do.
+    Answer,
 }
 
 #[derive(Debug)]
 enum Pending {
     State { partition: TopicPartition, strategy: Strategy, leadership: Leadership },
+    Isr { position: usize, partition: TopicPartition, leadership: Leadership },
     UncleanElection { topic: TopicName },
+    Assigned(Assigned),
     Delete { topic: TopicName },
     Other,
+}
+
+/// A request that is answered when its event is worked off.
+#[derive(Debug)]
+enum Asked {
+    Election(RequestedElection),
+    Alteration(AlteredPartitions),
+    ShutDown(BrokerId),
+    Reassignment(RequestedReassignment),
 }
 
 impl Core {
@@ -107,7 +154,9 @@ impl Core {
             pending: Vec::new(),
             effects: Effects::default(),
             unclean_election: HashMap::new(),
-            election: None,
+            asked: None,
+            isr_changed: Vec::new(),
+            written: BTreeMap::new(),
         }
     }
 
@@ -138,6 +187,17 @@ impl Core {
             Event::ElectionRequested { token, kind, partitions } => {
                 self.election_requested(token, kind, partitions);
             }
+            Event::PreferredElectionWritten(partitions) => self.preferred_election_written(partitions),
+            Event::LeadersUnbalanced => self.balance_leaders(),
+            Event::AlterPartition { token, request } => self.alter_partition(token, request),
+            Event::StatesWritten(states) => self.states_written(states),
+            Event::ControlledShutdown { token, broker, broker_epoch } => {
+                self.controlled_shutdown(token, broker, broker_epoch);
+            }
+            Event::ReassignmentRequested { token, reassignments } => {
+                self.reassignment_requested(token, reassignments);
+            }
+            Event::ReassignmentWritten(written) => self.reassignment_written(written),
         }
         self.advance()
     }
@@ -153,27 +213,8 @@ impl Core {
         );
         let mut again: BTreeMap<Strategy, Vec<TopicPartition>> = BTreeMap::new();
         for (pending, reply) in pending.into_iter().zip(replies) {
-            match (pending, reply) {
-                (
-                    Pending::State { partition, strategy, leadership },
-                    StoreReply::Written { partition_epoch },
-                ) => {
-                    self.state_written(&partition, strategy, leadership, partition_epoch);
-                }
-                (Pending::State { partition, strategy, .. }, StoreReply::Conflict { current }) => {
-                    if self.state_conflicts(&partition, current) {
-                        again.entry(strategy).or_default().push(partition);
-                    }
-                }
-                (Pending::UncleanElection { topic }, StoreReply::UncleanElection { setting }) => {
-                    let is_allowed = setting.unwrap_or(self.settings.unclean_election_by_default);
-                    self.unclean_election.insert(topic, is_allowed);
-                }
-                (Pending::UncleanElection { topic }, _) => {
-                    self.unclean_election.insert(topic, false);
-                }
-                (Pending::Delete { topic }, StoreReply::Done) => self.cluster.remove_topic(&topic),
-                (Pending::State { .. } | Pending::Delete { .. } | Pending::Other, _) => {}
+            if let Some((strategy, partition)) = self.settle_call(pending, reply) {
+                again.entry(strategy).or_default().push(partition);
             }
         }
         for (strategy, partitions) in again {
@@ -182,8 +223,44 @@ impl Core {
         self.advance()
     }
 
+    /// Takes a reply in; gives the partition that has to be decided on again.
+    fn settle_call(&mut self, pending: Pending, reply: StoreReply) -> Option<(Strategy, TopicPartition)> {
+        match (pending, reply) {
+            (Pending::State { partition, strategy, leadership }, StoreReply::Written { partition_epoch }) => {
+                self.state_written(&partition, strategy, leadership, partition_epoch);
+            }
+            (Pending::State { partition, strategy, .. }, StoreReply::Conflict { current }) => {
+                return self.state_conflicts(&partition, current).then_some((strategy, partition));
+            }
+            (Pending::Isr { position, partition, leadership }, StoreReply::Written { partition_epoch }) => {
+                self.isr_written(position, &partition, leadership, partition_epoch);
+            }
+            // Its leader asks with what it knows, for ever: only a new leader epoch makes it take the state over.
+            (Pending::Isr { partition, .. }, StoreReply::Conflict { current }) => {
+                return self.state_conflicts(&partition, current).then_some((Strategy::Renew, partition));
+            }
+            (Pending::UncleanElection { topic }, StoreReply::UncleanElection { setting }) => {
+                let is_allowed = setting.unwrap_or(self.settings.unclean_election_by_default);
+                self.unclean_election.insert(topic, is_allowed);
+            }
+            (Pending::UncleanElection { topic }, _) => {
+                self.unclean_election.insert(topic, false);
+            }
+            (Pending::Assigned(assigned), StoreReply::Done) => self.assigned(assigned),
+            (Pending::Assigned(assigned), _) => self.assignment_refused(assigned),
+            (Pending::Delete { topic }, StoreReply::Done) => self.cluster.remove_topic(&topic),
+            // A refusal has been logged; a later event tries again.
+            (Pending::State { .. } | Pending::Isr { .. } | Pending::Delete { .. } | Pending::Other, _) => {}
+        }
+        None
+    }
+
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts { brokers: self.cluster.brokers().count(), ..Counts::default() };
+        let mut counts = Counts {
+            brokers: self.cluster.brokers().count(),
+            reassigning_partitions: self.cluster.reassigning().count(),
+            ..Counts::default()
+        };
         for (name, topic) in self.cluster.topics() {
             counts.topics += 1;
             counts.partitions += topic.partitions.len();
@@ -194,7 +271,7 @@ impl Core {
             for (&index, partition) in &topic.partitions {
                 let of = TopicPartition::new(name.clone(), index);
                 let leader = leader_of(partition);
-                counts.offline_partitions += usize::from(!self.cluster.is_online(&of, leader));
+                counts.offline_partitions += usize::from(!self.cluster.is_serving(&of, leader));
                 let preferred = partition.assignment.replicas.first();
                 counts.preferred_replica_imbalance += usize::from(preferred != Some(&leader));
             }
@@ -227,9 +304,18 @@ impl Core {
                 Some(Work::Decide { partitions, strategy }) => self.decide_all(partitions, strategy),
                 Some(Work::Introduce(brokers)) => self.introduce(brokers),
                 Some(Work::Delete(topics)) => self.delete(topics),
+                Some(Work::Reassign(partitions)) => self.advance_reassignments(partitions),
+                Some(Work::EndCaughtUpReassignments) => self.end_caught_up_reassignments(),
+                Some(Work::RetireReplicas(partitions)) => self.retire_replicas(partitions),
+                Some(Work::FinishReassignments(partitions)) => self.finish_reassignments(partitions),
+                Some(Work::Settle(done)) => self.settle(done, Vec::new()),
+                Some(Work::RemovePreferredElection) => {
+                    self.call(Pending::Other, StoreCall::RemovePreferredElection);
+                }
                 Some(Work::Flush) => self.flush(),
+                Some(Work::Answer) => self.answer(),
                 None => {
-                    self.effects.elections.extend(self.election.take().map(RequestedElection::finish));
+                    self.answer();
                     break;
                 }
             }
@@ -237,16 +323,27 @@ impl Core {
         std::mem::take(&mut self.effects)
     }
 
+    fn answer(&mut self) {
+        let Some((token, asked)) = self.asked.take() else { return };
+        let reply = match asked {
+            Asked::Election(election) => Reply::Elections(election.finish()),
+            Asked::Alteration(outcomes) => Reply::Altered(Ok(outcomes)),
+            Asked::ShutDown(broker) => Reply::ShutDown(Ok(self.still_led_by(broker))),
+            Asked::Reassignment(requested) => requested.finish(),
+        };
+        self.effects.replies.push((token, reply));
+    }
+
     fn decide_all(&mut self, partitions: Vec<TopicPartition>, strategy: Strategy) {
         let mut asking = Vec::new();
         for partition in partitions {
-            if self.cluster.is_being_deleted(&partition.topic) {
+            if self.has_deletion_started(&partition.topic) {
                 continue;
             }
             match self.verdict(&partition, strategy) {
                 Some(Verdict::Write(leadership)) => self.write(partition, strategy, leadership),
                 Some(Verdict::AskUnclean) => asking.push(partition),
-                Some(Verdict::Keep) if strategy != Strategy::Repair => {
+                Some(Verdict::Keep) if is_requested(strategy) => {
                     self.elected_on_request(&partition, Err(ElectionError::NotNeeded));
                 }
                 Some(Verdict::Keep | Verdict::NoCandidate) | None => {}
@@ -265,9 +362,12 @@ impl Core {
 
     fn verdict(&self, of: &TopicPartition, strategy: Strategy) -> Option<Verdict> {
         let partition = self.cluster.partition(of)?;
-        let unclean_allowed = self.unclean_election.get(&of.topic).copied();
-        let is_online = |replica| self.cluster.is_online(of, replica);
-        Some(decide(partition, strategy, self.controller_epoch, unclean_allowed, is_online))
+        let rules = Rules {
+            controller_epoch: self.controller_epoch,
+            unclean_allowed: self.unclean_election.get(&of.topic).copied(),
+            marks_recovery: self.settings.marks_recovery,
+        };
+        Some(decide(partition, strategy, rules, |replica| self.cluster.condition(of, replica)))
     }
 
     fn write(&mut self, partition: TopicPartition, strategy: Strategy, leadership: Leadership) {
@@ -293,8 +393,9 @@ impl Core {
         leadership.leader_and_isr.partition_epoch = partition_epoch;
         let leader = leadership.leader_and_isr.leader;
         let is_new = partition.leadership.replace(leadership).is_none();
-        self.announce(of, is_new);
-        if strategy != Strategy::Repair {
+        let adding = partition.assignment.adding.clone();
+        self.announce(of, |replica| is_new || strategy == Strategy::Renew && adding.contains(&replica));
+        if is_requested(strategy) {
             self.elected_on_request(of, Ok(leader));
         }
     }
@@ -308,15 +409,16 @@ impl Core {
             return false;
         };
         let is_new = partition.leadership.replace(current).is_none();
-        self.announce(of, is_new);
+        self.announce(of, |_| is_new);
         true
     }
 
-    fn announce(&mut self, of: &TopicPartition, is_new: bool) {
+    /// Tells the partition's replicas, and everyone who leads it.
+    fn announce(&mut self, of: &TopicPartition, is_new: impl Fn(BrokerId) -> bool) {
         let Some(partition) = self.cluster.partition(of) else { return };
         for &replica in &partition.assignment.replicas {
-            if self.cluster.is_online(of, replica) {
-                self.batch.lead_or_follow(replica, of, is_new);
+            if self.cluster.is_serving(of, replica) {
+                self.batch.lead_or_follow(replica, of, is_new(replica));
             }
         }
         self.batch.publish(of);
@@ -331,6 +433,10 @@ impl Core {
         let requests = self.batch.flush(&self.cluster, self.settings.broker_id, self.controller_epoch);
         self.effects.requests.extend(requests);
     }
+}
+
+fn is_requested(strategy: Strategy) -> bool {
+    matches!(strategy, Strategy::Preferred | Strategy::Unclean)
 }
 
 fn leader_of(partition: &Partition) -> BrokerId {

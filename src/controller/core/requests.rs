@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use indexmap::IndexSet;
 
 use super::cluster::Cluster;
+use super::deletion::Deletion;
 use super::event::ControlRequest;
 use crate::metadata::control::{
     ControlSender, LEADER_DURING_DELETE, LeaderAndIsr, LeaderAndIsrRequest, PartitionAssignmentState,
@@ -17,7 +18,8 @@ use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, TopicId,
 pub(super) struct RequestBatch {
     /// By broker: the partition, and whether its replica is new there.
     leader_and_isr: BTreeMap<BrokerId, BTreeMap<TopicPartition, bool>>,
-    stop_replica: BTreeMap<BrokerId, BTreeSet<TopicPartition>>,
+    /// By broker: the partition, and whether its log goes too.
+    stop_replica: BTreeMap<BrokerId, BTreeMap<TopicPartition, bool>>,
     metadata: IndexSet<TopicPartition>,
     /// Brokers change even where no partition does.
     metadata_to_all: bool,
@@ -48,9 +50,14 @@ impl RequestBatch {
         self.full_metadata_to.insert(broker);
     }
 
+    /// Makes a broker stop leading or following.
+    pub fn stop_replica(&mut self, broker: BrokerId, partition: &TopicPartition) {
+        self.stop_replica.entry(broker).or_default().entry(partition.clone()).or_insert(false);
+    }
+
     /// Makes a broker drop a replica with its log.
     pub fn delete_replica(&mut self, broker: BrokerId, partition: &TopicPartition) {
-        self.stop_replica.entry(broker).or_default().insert(partition.clone());
+        self.stop_replica.entry(broker).or_default().insert(partition.clone(), true);
     }
 
     /// The requests in the order in which each broker has to see them: replicas lead before clients are sent
@@ -66,7 +73,7 @@ impl RequestBatch {
         let mut requests = Vec::new();
         for (broker, partitions) in &batch.leader_and_isr {
             if let Some(epoch) = epoch_of(cluster, *broker) {
-                let request = leader_and_isr(cluster, sender(epoch), partitions);
+                let request = leader_and_isr(cluster, sender(epoch), *broker, partitions, &batch);
                 if !request.partitions.is_empty() {
                     requests.push((*broker, ControlRequest::LeaderAndIsr(request)));
                 }
@@ -83,10 +90,19 @@ impl RequestBatch {
             };
             requests.push((broker.id, ControlRequest::UpdateMetadata(request)));
         }
-        for (broker, partitions) in batch.stop_replica {
-            if let Some(epoch) = epoch_of(cluster, broker) {
-                let request = stop_replica(sender(epoch), partitions);
-                requests.push((broker, ControlRequest::StopReplica(request)));
+        for (&broker, partitions) in &batch.stop_replica {
+            let Some(epoch) = epoch_of(cluster, broker) else { continue };
+            // Apart, as only the answers about deletions are waited for.
+            for delete in [false, true] {
+                let stops: Vec<StopReplica> = partitions
+                    .iter()
+                    .filter(|(_, deletes)| **deletes == delete)
+                    .map(|(partition, _)| stop_replica(cluster, partition, delete))
+                    .collect();
+                if !stops.is_empty() {
+                    let request = StopReplicaRequest { sender: sender(epoch), partitions: stops };
+                    requests.push((broker, ControlRequest::StopReplica(request)));
+                }
             }
         }
         requests
@@ -97,16 +113,21 @@ fn epoch_of(cluster: &Cluster, broker: BrokerId) -> Option<BrokerEpoch> {
     Some(cluster.broker(broker)?.registration.epoch)
 }
 
+/// Replicas that have been taken away or stopped since they were to be told are left out.
 fn leader_and_isr(
     cluster: &Cluster,
     sender: ControlSender,
+    to: BrokerId,
     partitions: &BTreeMap<TopicPartition, bool>,
+    batch: &RequestBatch,
 ) -> LeaderAndIsrRequest {
+    let stopped = batch.stop_replica.get(&to);
     let states: Vec<PartitionAssignmentState> = partitions
         .iter()
+        .filter(|(partition, _)| !stopped.is_some_and(|stopped| stopped.contains_key(*partition)))
         .filter_map(|(partition, &is_new)| {
             let state = cluster.assignment_state(partition)?;
-            Some(PartitionAssignmentState { is_new, ..state })
+            state.replicas.contains(&to).then_some(PartitionAssignmentState { is_new, ..state })
         })
         .collect();
     let leaders: BTreeSet<BrokerId> = states.iter().map(|state| state.leader_and_isr.leader).collect();
@@ -149,13 +170,17 @@ fn metadata_state(cluster: &Cluster, partition: &TopicPartition) -> Option<Parti
     Some(PartitionAssignmentState { offline_replicas, ..state })
 }
 
-fn stop_replica(sender: ControlSender, partitions: BTreeSet<TopicPartition>) -> StopReplicaRequest {
-    let stop = |topic_partition| StopReplica {
-        topic_partition,
-        leader_epoch: LeaderEpoch(LEADER_DURING_DELETE.0),
-        delete: true,
+fn stop_replica(cluster: &Cluster, partition: &TopicPartition, delete: bool) -> StopReplica {
+    let topic = cluster.topic(&partition.topic);
+    let is_topic_deleted =
+        topic.is_none_or(|topic| topic.deletion.as_ref().is_some_and(Deletion::has_started));
+    let leadership = cluster.partition(partition).and_then(|partition| partition.leadership.as_ref());
+    let leader_epoch = match leadership {
+        _ if is_topic_deleted => LeaderEpoch(LEADER_DURING_DELETE.0),
+        Some(leadership) => leadership.leader_and_isr.leader_epoch,
+        None => LeaderEpoch::UNKNOWN,
     };
-    StopReplicaRequest { sender, partitions: partitions.into_iter().map(stop).collect() }
+    StopReplica { topic_partition: partition.clone(), leader_epoch, delete }
 }
 
 fn topic_ids(cluster: &Cluster, states: &[PartitionAssignmentState]) -> Vec<(TopicName, TopicId)> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cluster::{Leadership, Partition, TopicAssignment};
 use super::deletion::{self, Deletion};
-use super::event::StoreCall;
+use super::event::{OtherPartitions, StoreCall};
 use super::{Core, Pending};
 use crate::metadata::control::ControlOutcome;
 use crate::model::{BrokerId, PartitionIndex, TopicId, TopicName, TopicPartition};
@@ -40,7 +40,8 @@ impl Core {
         if (id_is_lost || is_being_deleted && !added.is_empty())
             && let Some(assignment) = self.cluster.topic_assignment(&name)
         {
-            self.call(Pending::Other, StoreCall::SetAssignment(assignment));
+            let others = if is_being_deleted { OtherPartitions::Go } else { OtherPartitions::Stay };
+            self.call(Pending::Other, StoreCall::SetAssignment { topic: assignment, others });
         }
     }
 
@@ -54,8 +55,10 @@ impl Core {
         let mut added = Vec::new();
         for (index, assignment) in topic.partitions {
             let of = TopicPartition::new(topic.name.clone(), index);
+            let is_reassigning = assignment.is_reassigning();
             let partition = Partition { assignment, leadership: leadership(&of) };
             if self.cluster.add_partition(&of, partition) {
+                self.cluster.set_reassigning(&of, is_reassigning);
                 added.push(of);
             }
         }
