@@ -2,11 +2,11 @@
 //! to them. Domain rooms name facts; only here do facts become codes.
 
 use crate::config::ConfigError;
-use crate::controller::ElectionError;
 use crate::controller::admin::{
     AlterConfigsError, CreatePartitionsError, CreateTopicError, DeleteTopicError, LeaderElectionError,
 };
 use crate::controller::placement::PlacementError;
+use crate::controller::{ElectionError, ReassignmentError};
 use crate::group::GroupError;
 use crate::log::{LogError, ProducerError};
 use crate::metadata::control::{ControlOutcome, ControlRefusal};
@@ -609,6 +609,21 @@ pub(super) fn election_error(error: &LeaderElectionError) -> ErrorCode {
             ElectionError::PreferredLeaderNotAvailable { .. } => ErrorCode::PreferredLeaderNotAvailable,
             ElectionError::EligibleLeadersNotAvailable { .. } => ErrorCode::EligibleLeadersNotAvailable,
         },
+    }
+}
+
+/// Answers about partitions that are to move.
+pub(super) fn reassignment_error(error: &ReassignmentError) -> ErrorCode {
+    match error {
+        ReassignmentError::NoReplicas
+        | ReassignmentError::DuplicateReplicas { .. }
+        | ReassignmentError::InvalidReplicas { .. }
+        | ReassignmentError::DeadReplicas { .. }
+        | ReassignmentError::WouldLoseData { .. } => ErrorCode::InvalidReplicaAssignment,
+        ReassignmentError::FactorChanged { .. } => ErrorCode::InvalidReplicationFactor,
+        ReassignmentError::NotInProgress => ErrorCode::NoReassignmentInProgress,
+        ReassignmentError::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+        ReassignmentError::NotWritten => ErrorCode::UnknownServerError,
     }
 }
 

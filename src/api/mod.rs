@@ -18,6 +18,7 @@ mod transactions;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_configs;
+mod alter_partition_reassignments;
 mod api_versions;
 mod create_acls;
 mod create_partitions;

@@ -144,6 +144,12 @@ pub static APIS: &[Api] = &[
         plain!(incremental_alter_configs, wire::IncrementalAlterConfigsRequest)
     ),
     api!(
+        AlterPartitionReassignments,
+        0..=1,
+        Some(0..=1),
+        plain!(alter_partition_reassignments, wire::AlterPartitionReassignmentsRequest)
+    ),
+    api!(
         ListPartitionReassignments,
         0..=0,
         Some(0..=0),
