@@ -73,7 +73,9 @@ impl Batch {
                 let mut cursor = RecordCursor::new(inflater);
                 for batch_index in 0..record_count {
                     scratch.clear();
-                    cursor.next_body(scratch, STORED_LIMITS.record_size_max).map_err(malformed(batch_index))?;
+                    cursor
+                        .next_body(scratch, STORED_LIMITS.record_size_max)
+                        .map_err(malformed(batch_index))?;
                     let record = StoredRecord::parse(scratch).map_err(malformed(batch_index))?;
                     if visit(record).is_break() {
                         break;
