@@ -43,8 +43,8 @@ pub(super) struct Target {
 
 enum Phase {
     Beginning,
-    Indexing(Indexing),
-    Rewriting(Rewriting),
+    Indexing(Box<Indexing>),
+    Rewriting(Box<Rewriting>),
     Done,
 }
 
@@ -110,12 +110,12 @@ impl Cleaning {
     fn advance(&mut self, now: Timestamp) -> Result<Step, LogError> {
         let (before, report) = (self.report, &mut self.report);
         match &mut self.phase {
-            Phase::Beginning => self.phase = Phase::Indexing(Indexing::begin(&self.target)?),
+            Phase::Beginning => self.phase = Phase::Indexing(Box::new(Indexing::begin(&self.target)?)),
             Phase::Indexing(indexing) => {
                 if indexing.step(&self.target, report)? {
                     let pass = indexing.take_pass(&self.target, now);
                     report.keys = pass.map.count();
-                    self.phase = Phase::Rewriting(Rewriting::begin(&self.target, pass)?);
+                    self.phase = Phase::Rewriting(Box::new(Rewriting::begin(&self.target, pass)?));
                 }
             }
             Phase::Rewriting(rewriting) => {

@@ -118,8 +118,8 @@ impl Output {
 
 /// Removes what there is of an output.
 pub(super) fn discard(place: &Place, base_offset: Offset) -> Result<(), LogError> {
-    let kinds = FileKind::OF_SEGMENT.into_iter();
-    kinds.map(|kind| remove(place, &kind.name_in(Stage::Cleaned, base_offset))).collect()
+    let mut kinds = FileKind::OF_SEGMENT.into_iter();
+    kinds.try_for_each(|kind| remove(place, &kind.name_in(Stage::Cleaned, base_offset)))
 }
 
 fn write_file(place: &Place, kind: FileKind, base_offset: Offset, bytes: &[u8]) -> Result<(), LogError> {
