@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod conformance;
+mod copy;
 mod current;
 mod database;
 mod embedded;
@@ -14,6 +15,7 @@ mod memory;
 mod path;
 mod slab;
 mod store;
+mod text;
 mod tree;
 #[cfg(test)]
 mod tree_histories_tests;
@@ -21,6 +23,7 @@ mod watches;
 pub mod znodes;
 mod zookeeper;
 
+pub use copy::{Imported, export_tree, import_tree};
 pub use current::CurrentSession;
 pub use embedded::{EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, OpenStoreError, OpenedStore};
 pub use memory::{MemoryEnsemble, MemoryStore};
@@ -28,6 +31,7 @@ pub use store::{
     BoxFuture, Create, CreateMode, Ensemble, NodeData, Operation, OperationResult, SessionState, Stat, Store,
     StoreError, StoreEvent, WatchKind, Watcher,
 };
+pub use text::{TextError, TextNode, format_data, format_tree, parse_tree};
 pub use zookeeper::{
     AclPolicy, ConnectString, InvalidConnectString, Server, ZooKeeperEnsemble, ZooKeeperOptions,
     ZooKeeperStore,
