@@ -5,16 +5,13 @@
 //!
 //! Below that: a `segment` is a file of batches with its two indexes; `marks` remember where the newest batches
 //! end; `load` opens a folder, and recovers what a crash left; `retention`, [`ProducerState`],
-//! [`LeaderEpochCache`], the transaction index, the rules of `compaction` and the [`checkpoint`] texts are pure
-//! values. The [`LogCleaner`] compacts logs by these rules.
+//! [`LeaderEpochCache`], the transaction index and the [`checkpoint`] texts are pure values.
 //!
 //! What may wait for the disk says so. Nothing here spawns or sleeps; `now` is passed in.
 
 mod append;
 mod change;
 pub mod checkpoint;
-mod cleaner;
-mod compaction;
 mod config;
 mod conversion;
 mod directories;
@@ -23,6 +20,7 @@ mod epoch_cache;
 mod error;
 mod flush;
 mod index;
+mod index_file;
 mod listing;
 mod load;
 mod load_all;
@@ -38,6 +36,8 @@ mod read;
 mod retention;
 mod scan;
 mod segment;
+mod segment_reader;
+mod survey;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -45,17 +45,15 @@ mod tests;
 mod transaction_index;
 
 pub use append::{AppendInfo, FlushWanted};
-pub use cleaner::{
-    CleanerOptions, CleanerStatus, Cleaning, CleaningReport, FailedPartition, LogCleaner, Step,
-};
-pub use compaction::{HashSecret, Throttle};
 pub use config::{Cleanup, LogConfig};
 pub use conversion::{Conversion, ConversionError};
 pub use directories::LogDirectories;
 pub use directory::LogDirectory;
 pub use epoch_cache::{EpochEndOffset, EpochEntry, LeaderEpochCache};
 pub use error::LogError;
+pub use index_file::{offset_index_entries, time_index_entries};
 pub use manager::{DirectoryStatus, LoadAllOptions, LogManager};
+pub use names::{DirectoryContents, LogFile, classify_log_directory, parse_log_file};
 pub use partition_log::Log;
 pub use producer_snapshot::{CorruptSnapshot, decode_snapshot, encode_snapshot};
 pub use producer_state::{
@@ -64,6 +62,8 @@ pub use producer_state::{
 };
 pub use read::{FileSlice, LogRead};
 pub use segment::{FoundOffset, TimestampedOffset};
+pub use segment_reader::{SegmentReadError, SegmentReader};
+pub use survey::{Survey, SurveyError, SurveyedPartition};
 pub use transaction_index::{
     AbortedTransaction, CollectedAborts, InvalidIndexEntry, collect_aborted, decode_index,
 };

@@ -35,11 +35,6 @@ impl FileKind {
     pub(super) fn name(self, offset: Offset) -> String {
         format!("{:020}.{}", offset.0, self.extension())
     }
-
-    /// The name with what its stage puts behind it.
-    pub(super) fn name_in(self, stage: Stage, offset: Offset) -> String {
-        self.name(offset) + stage.suffix()
-    }
 }
 
 /// What is behind the name of a segment file.
@@ -52,17 +47,6 @@ pub(super) enum Stage {
     Cleaned,
     /// The output of a compaction that only has to be put in place.
     Swap,
-}
-
-impl Stage {
-    fn suffix(self) -> &'static str {
-        match self {
-            Stage::Live => "",
-            Stage::Deleted => ".deleted",
-            Stage::Cleaned => ".cleaned",
-            Stage::Swap => ".swap",
-        }
-    }
 }
 
 /// A parsed file name, or `None` for one that is not of this form (`partition.metadata`, …).
@@ -90,6 +74,65 @@ pub(super) enum DirectoryKind {
     /// Parked by an operator or by Kafka: left alone.
     Ignored,
     Foreign,
+}
+
+/// A kind of file in a partition's folder, for tools.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LogFile {
+    Records,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+    Snapshot,
+}
+
+impl LogFile {
+    fn kind(self) -> FileKind {
+        match self {
+            LogFile::Records => FileKind::Records,
+            LogFile::OffsetIndex => FileKind::OffsetIndex,
+            LogFile::TimeIndex => FileKind::TimeIndex,
+            LogFile::TransactionIndex => FileKind::TransactionIndex,
+            LogFile::Snapshot => FileKind::ProducerSnapshot,
+        }
+    }
+
+    pub fn name(self, offset: Offset) -> String {
+        self.kind().name(offset)
+    }
+}
+
+/// The offset, the kind, and whether the file is live: not about to be removed or put in place.
+pub fn parse_log_file(name: &str) -> Option<(Offset, LogFile, bool)> {
+    let (offset, kind, stage) = parse_file_name(name)?;
+    let file = match kind {
+        FileKind::Records => LogFile::Records,
+        FileKind::OffsetIndex => LogFile::OffsetIndex,
+        FileKind::TimeIndex => LogFile::TimeIndex,
+        FileKind::TransactionIndex => LogFile::TransactionIndex,
+        FileKind::ProducerSnapshot => LogFile::Snapshot,
+    };
+    Some((offset, file, stage == Stage::Live))
+}
+
+/// What a folder inside a log folder is, for tools.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DirectoryContents {
+    Partition(TopicPartition),
+    /// A deletion, or the target of a move.
+    Unfinished,
+    /// Parked: left alone.
+    Ignored,
+    Foreign,
+}
+
+pub fn classify_log_directory(name: &str) -> DirectoryContents {
+    match classify_directory(name) {
+        DirectoryKind::Partition(topic_partition) => DirectoryContents::Partition(topic_partition),
+        DirectoryKind::Future(_) | DirectoryKind::Deleted => DirectoryContents::Unfinished,
+        DirectoryKind::Ignored => DirectoryContents::Ignored,
+        DirectoryKind::Foreign => DirectoryContents::Foreign,
+    }
 }
 
 /// The longest name that file systems take.

@@ -95,6 +95,14 @@ impl Batch {
         Records::of(self, STORED_LIMITS)
     }
 
+    /// The checksum of each message of v0 and v1 as it was written, and whether it is right.
+    ///
+    /// Errors: as [`records`](Batch::records).
+    pub fn message_checksums(&self) -> Result<Vec<(u32, bool)>, RecordsError> {
+        let messages = Messages::of(self, STORED_LIMITS)?;
+        messages.map(|message| message.map(|message| (message.crc, message.check_crc().is_ok()))).collect()
+    }
+
     /// The records' bytes, compressed as they are.
     pub(super) fn payload(&self) -> Bytes {
         self.bytes.slice(BatchHeader::SIZE..)

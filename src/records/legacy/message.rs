@@ -17,7 +17,7 @@ pub(in crate::records) struct Message {
     pub timestamp: Timestamp,
     pub key: Option<Bytes>,
     pub value: Option<Bytes>,
-    crc: u32,
+    pub crc: u32,
     bytes: Bytes,
 }
 
