@@ -3,9 +3,14 @@
 //! A command that fails writes one line to stderr and exits with 1; a command line that cannot be understood
 //! exits with 2.
 
+mod adopt;
+mod check;
 mod docs;
+mod dump_log;
+mod place;
 pub mod process;
 pub mod serve;
+mod store;
 mod window;
 
 use std::ffi::OsString;
@@ -26,6 +31,10 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Arguments),
+    Store(store::Arguments),
+    Check(check::Arguments),
+    Adopt(adopt::Arguments),
+    DumpLog(dump_log::Arguments),
     Docs(docs::Arguments),
 }
 
@@ -41,6 +50,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let outcome = match command_line.command.unwrap_or(Command::Serve(serve::Arguments::default())) {
         Command::Serve(arguments) => serve::run(&arguments).map_err(|error| error.to_string()),
+        Command::Store(arguments) => store::run(&arguments).map_err(|error| error.to_string()),
+        Command::Adopt(arguments) => adopt::run(&arguments).map_err(|error| error.to_string()),
+        Command::Check(arguments) => match check::run(&arguments) {
+            Ok(status) => return status,
+            Err(error) => Err(error.to_string()),
+        },
+        Command::DumpLog(arguments) => dump_log::run(&arguments).map_err(|error| error.to_string()),
         Command::Docs(arguments) => docs::run(&arguments).map_err(|error| error.to_string()),
     };
     match outcome {
