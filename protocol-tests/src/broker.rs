@@ -108,6 +108,20 @@ impl Broker {
         self.zookeeper.as_ref()
     }
 
+    /// The ZooKeeper that was started for a Kafka, which has stopped.
+    pub fn zookeeper_taken(&mut self) -> Option<ZooKeeper> {
+        self.zookeeper.take()
+    }
+
+    /// Lets another program serve the same folder and port from the next start on; a Kafka of ZooKeeper mode with
+    /// this ZooKeeper.
+    #[track_caller]
+    pub fn hand_over(&mut self, server: Server, zookeeper: Option<ZooKeeper>) {
+        assert!(self.running.is_none(), "the broker runs");
+        self.server = server;
+        self.zookeeper = zookeeper;
+    }
+
     /// Panics when it does not run.
     #[track_caller]
     pub fn pid(&self) -> u32 {

@@ -21,8 +21,8 @@ mod zookeeper;
 pub use broker::Broker;
 pub use connection::{CallError, Connection, encode};
 pub use machine::{
-    Port, announce, build_dir, command_exists, free_port, protocol_tests_dir, raise_open_files_limit, reset,
-    scaled,
+    Port, announce, barnabas_binary, build_dir, command_exists, free_port, protocol_tests_dir,
+    raise_open_files_limit, reset, scaled,
 };
 pub use process::{Finished, Line, Process};
 pub use server::Server;

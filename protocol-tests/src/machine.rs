@@ -21,7 +21,7 @@ pub fn build_dir() -> PathBuf {
 }
 
 /// The binary under test: `BARNABAS_BIN`, or the one built last in the release or debug profile.
-pub(crate) fn barnabas_binary() -> Option<PathBuf> {
+pub fn barnabas_binary() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("BARNABAS_BIN") {
         return Some(path.into());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use protocol_tests::batch::{self, Batch};
-use protocol_tests::{Broker, Connection, Server, Znode, ZooKeeper, command_exists, wait_for};
+use protocol_tests::{Broker, Connection, Server, Tools, Znode, ZooKeeper, command_exists, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use wire::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
@@ -198,6 +198,7 @@ fn registration(zookeeper: &ZooKeeper) -> Option<Znode> {
     zookeeper.dump("").remove("/brokers/ids/1")
 }
 
+/// C062, C096.
 #[test]
 fn data_flow_while_zookeeper_is_down_and_the_broker_stops_without_it() {
     if !has_java() {
@@ -301,4 +302,94 @@ fn an_ensemble_that_is_not_there_is_one_clear_line() {
     let last = said.lines().last().unwrap_or_default();
     assert!(last.contains("no session with ZooKeeper within 500 ms: 127.0.0.1:1"), "{said}");
     assert!(!broker.data_dir().join("meta.properties").exists());
+}
+
+/// What a broker's Metadata says: the ids of the brokers, and the controller.
+fn cluster_of(broker: &Broker) -> (Vec<i32>, i32) {
+    let mut connection = Connection::open(&broker.address());
+    let metadata = connection.call(9, &MetadataRequest { topics: Some(Vec::new()), ..Default::default() });
+    let mut ids: Vec<i32> = metadata.brokers.iter().map(|broker| broker.node_id).collect();
+    ids.sort_unstable();
+    (ids, metadata.controller_id)
+}
+
+#[test]
+fn three_brokers_show_each_other_and_elect_another_controller() {
+    if !has_java() {
+        return;
+    }
+    let zookeeper = ZooKeeper::start(SHORT_SESSIONS);
+    let connect = ("zookeeper.connect", &*zookeeper.address());
+    let mut brokers: Vec<Broker> = ["1", "2", "3"]
+        .into_iter()
+        .map(|id| {
+            let settings = [connect, SESSION_TIMEOUT, CONNECTION_TIMEOUT, ("broker.id", id)];
+            Broker::start_as(Server::Barnabas, &settings)
+        })
+        .collect();
+    wait_for("three brokers on each", || {
+        let seen: Vec<_> = brokers.iter().map(cluster_of).collect();
+        seen.iter().all(|(ids, controller)| *ids == [1, 2, 3] && *controller == seen[0].1).then_some(())
+    });
+    let controller = usize::try_from(cluster_of(&brokers[0]).1).expect("a controller");
+    let mut killed = brokers.remove(controller - 1);
+    killed.kill();
+    wait_for("a new controller", || {
+        let seen: Vec<_> = brokers.iter().map(cluster_of).collect();
+        let is_new = |(ids, now): &(Vec<i32>, i32)| ids.len() == 2 && ids.contains(now) && *now == seen[0].1;
+        seen.iter().all(is_new).then_some(())
+    });
+}
+
+/// Tools that know ZooKeeper alone write topics and configurations there, and Barnabas does what they say.
+#[test]
+fn old_tools_work_through_zookeeper() {
+    if !has_java() || !command_exists("mvn") {
+        return;
+    }
+    let zookeeper = ZooKeeper::start(SHORT_SESSIONS);
+    let broker = start_on(&zookeeper);
+    let mut tools = Tools::of("2.8.2");
+    let address = zookeeper.address();
+    let mut run =
+        |name: &str, arguments: &[&str]| tools.run(name, &[&["--zookeeper", &address], arguments].concat());
+    run("kafka-topics", &["--create", "--topic", "old", "--partitions", "2", "--replication-factor", "1"]);
+    let mut connection = Connection::open(&broker.address());
+    let mut partitions = || {
+        let topics = connection.call(9, &MetadataRequest { topics: None, ..Default::default() }).topics;
+        let topic = topics.iter().find(|topic| topic.name.as_deref() == Some("old"))?;
+        let is_led = topic.partitions.iter().all(|partition| partition.leader_id == 1);
+        is_led.then_some(topic.partitions.len())
+    };
+    wait_for("the topic", || (partitions() == Some(2)).then_some(()));
+    run("kafka-topics", &["--alter", "--topic", "old", "--partitions", "3"]);
+    wait_for("its third partition", || (partitions() == Some(3)).then_some(()));
+    // The tool knows no topic ids, and writes the node without one.
+    assert!(zookeeper.dump("")["/brokers/topics/old"].data.contains("partitions"));
+    run(
+        "kafka-configs",
+        &[
+            "--alter",
+            "--entity-type",
+            "topics",
+            "--entity-name",
+            "old",
+            "--add-config",
+            "max.message.bytes=1000",
+        ],
+    );
+    let mut connection = Connection::open(&broker.address());
+    wait_for("the changed setting", || {
+        let records = Some(Batch::of(&"x".repeat(2_000), 1, 1_500_000_000_000).encode().into());
+        let data = PartitionProduceData { index: 0, records };
+        let topic = TopicProduceData { name: "old".into(), partition_data: vec![data], ..Default::default() };
+        let request =
+            ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
+        let answer = connection.call(9, &request).responses[0].partition_responses[0].error_code;
+        (answer == 10).then_some(())
+    });
+    run("kafka-topics", &["--delete", "--topic", "old"]);
+    wait_for("the end of the topic", || {
+        (!zookeeper.dump("").contains_key("/brokers/topics/old")).then_some(())
+    });
 }

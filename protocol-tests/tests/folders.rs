@@ -1,0 +1,248 @@
+//! Folders that Kafka wrote: served as they lie, handed back, looked into. Everything that the manifest of the folder
+//! names comes back, through Kafka's own consumer and admin client.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use protocol_tests::batch::Batch;
+use protocol_tests::{
+    Broker, Connection, Server, ZooKeeper, announce, barnabas_binary, command_exists, protocol_tests_dir,
+    wait_for,
+};
+use serde_json::Value;
+use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
+
+/// What the folder needs, so that nothing of it expires and nothing changes under the test.
+const SETTINGS: &[(&str, &str)] = &[
+    ("log.retention.ms", "-1"),
+    ("log.cleaner.enable", "false"),
+    ("offsets.retention.minutes", "2147483647"),
+    ("transactional.id.expiration.ms", "2147483647"),
+    ("offsets.topic.num.partitions", "4"),
+    ("transaction.state.log.num.partitions", "4"),
+    ("log.message.timestamp.before.max.ms", "9223372036854775807"),
+];
+
+fn data(name: &str) -> PathBuf {
+    protocol_tests_dir().join("peers/data").join(name)
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> (String, String) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{stdout}\n{stderr}", output.status);
+    (stdout, stderr)
+}
+
+fn barnabas(arguments: &[&str]) -> Command {
+    let mut command = Command::new(barnabas_binary().expect("build it: cargo build -p barnabas"));
+    command.args(arguments);
+    command
+}
+
+fn unpack(to: &Path) {
+    std::fs::create_dir_all(to).expect("create the folder");
+    let tar = data("log-dirs-3.9.2.tar.gz");
+    run(Command::new("tar").arg("-xzf").arg(tar).arg("--strip-components=1").arg("-C").arg(to));
+}
+
+/// Everything that Kafka's consumer and admin client see.
+#[track_caller]
+fn read_back(broker: &Broker) -> Value {
+    let jars = Command::new("bash")
+        .arg("-c")
+        .arg(format!(
+            ". {}/lib.sh; need_version 3.9.2; echo \"$cache\"",
+            protocol_tests_dir().join("peers").display()
+        ))
+        .output()
+        .expect("run bash");
+    let cache = String::from_utf8_lossy(&jars.stdout).trim().to_owned();
+    let logging = protocol_tests_dir().join("peers/conf/tools-log4j.properties");
+    let (text, _) = run(Command::new("java")
+        .arg("-Xmx256m")
+        .arg("-XX:TieredStopAtLevel=1")
+        .arg(format!("-Dlog4j.configuration=file:{}", logging.display()))
+        .arg("-Dpeer.level=WARN")
+        .args(["-cp", &format!("{cache}/3.9.2/lib/*")])
+        .arg(protocol_tests_dir().join("peers/make-data/ReadBack.java"))
+        .arg(broker.address()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("ReadBack printed {text:?}: {error}"))
+}
+
+/// Where two values differ, by path.
+fn differences(at: &str, left: &Value, right: &Value, found: &mut Vec<String>) {
+    match (left, right) {
+        (Value::Object(one), Value::Object(other)) => {
+            for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
+                let (left, right) = (one.get(key), other.get(key));
+                let null = Value::Null;
+                differences(&format!("{at}/{key}"), left.unwrap_or(&null), right.unwrap_or(&null), found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (index, (left, right)) in one.iter().zip(other).enumerate() {
+                differences(&format!("{at}/{index}"), left, right, found);
+            }
+        }
+        _ if left == right => {}
+        _ => found.push(format!("{at}: {left} and {right}")),
+    }
+}
+
+#[track_caller]
+fn assert_same(what: &str, left: &Value, right: &Value) {
+    let mut found = Vec::new();
+    differences("", left, right, &mut found);
+    found.truncate(30);
+    assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
+}
+
+fn produce(broker: &Broker, text: &str) {
+    let mut connection = Connection::open(&broker.address());
+    for (name, index) in
+        [("fmt-v2-none", 0), ("txn", 1), ("segments", 0), ("fmt-v1-gzip", 0), ("fmt-mixed", 0)]
+    {
+        let records = Some(Batch::of(text, 3, 1_700_000_500_000).encode().into());
+        let data = PartitionProduceData { index, records };
+        let topic = TopicProduceData { name: name.into(), partition_data: vec![data], ..Default::default() };
+        let request =
+            ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
+        wait_for("an acknowledgement", || {
+            let code = connection.call(9, &request).responses[0].partition_responses[0].error_code;
+            (code == 0).then_some(())
+        });
+    }
+}
+
+/// What Kafka says of these topics' settings, and of its own listener while it starts.
+const BESIDE_THE_POINT: &[&str] =
+    &["message.format.version with value", "Node may not be available", "'s connection to broker"];
+
+/// Kafka opened the folder as its own: nothing to recover, nothing to warn of.
+#[track_caller]
+fn check_kafkas_log(broker: &Broker) {
+    let log = std::fs::read_to_string(broker.dir().join("logs/server.log")).expect("read Kafka's log");
+    let odd = |line: &&str| {
+        let is_loud = line.contains(" WARN ") || line.contains(" ERROR ");
+        let is_recovery = line.contains("ecovering ") || line.contains("no clean shutdown file");
+        (is_loud && !BESIDE_THE_POINT.iter().any(|known| line.contains(known))) || is_recovery
+    };
+    let lines: Vec<&str> = log.lines().filter(odd).collect();
+    assert!(lines.is_empty(), "Kafka says:\n{}", lines.join("\n"));
+    std::fs::remove_file(broker.dir().join("logs/server.log")).expect("remove Kafka's log");
+}
+
+#[test]
+fn a_folder_goes_from_kafka_to_barnabas_and_back_again() {
+    if !["java", "tar"].into_iter().all(command_exists) {
+        return announce("folders: left out, this machine has no java or tar");
+    }
+    let mut broker = Broker::prepare(SETTINGS);
+    broker.allow_log("log.cleaner.enable has no effect");
+    let folder = broker.data_dir();
+    unpack(&folder);
+    let folder_text = folder.display().to_string();
+    let znodes = data("log-dirs-3.9.2.zk.txt").display().to_string();
+    run(&mut barnabas(&["check", &folder_text]));
+    let (plan, _) = run(&mut barnabas(&["adopt", &folder_text, "--znodes", &znodes]));
+    assert!(plan.contains("broker 1 of cluster VQCklX-2RYaiQCeEkPRGfw"), "{plan}");
+    broker.start_again();
+    let manifest = std::fs::read_to_string(data("log-dirs-3.9.2.json")).expect("read the manifest");
+    let manifest = serde_json::from_str(&manifest).expect("the manifest is JSON");
+    assert_same("the manifest and Barnabas", &manifest, &read_back(&broker));
+    let mut zookeeper = Some(ZooKeeper::start(&[]));
+    for round in 0..2 {
+        let writers = [format!("barnabas-{round}"), format!("kafka-{round}")];
+        produce(&broker, &writers[0]);
+        broker.stop();
+        run(&mut barnabas(&["check", &folder_text]));
+        let ensemble = zookeeper.take().expect("a ZooKeeper for Kafka");
+        if round == 0 {
+            let text = broker.dir().join("tree.tsv").display().to_string();
+            run(&mut barnabas(&["store", "export", &folder_text, "--to", &text]));
+            run(&mut barnabas(&["store", "import", "--zookeeper", &ensemble.address(), "--from", &text]));
+        }
+        broker.hand_over(Server::named("kafka-3.9.2"), Some(ensemble));
+        broker.start_again();
+        produce(&broker, &writers[1]);
+        let seen = read_back(&broker);
+        assert_begins_with(&seen, &manifest, &writers);
+        broker.stop();
+        check_kafkas_log(&broker);
+        run(&mut barnabas(&["check", &folder_text]));
+        zookeeper = broker.zookeeper_taken();
+        broker.hand_over(Server::Barnabas, None);
+        broker.start_again();
+        assert_same("Kafka and Barnabas after it", &seen, &read_back(&broker));
+    }
+}
+
+/// Every record of the manifest stands where it stood, and those of the writers stand behind.
+#[track_caller]
+fn assert_begins_with(seen: &Value, manifest: &Value, writers: &[String]) {
+    let mut found = Vec::new();
+    for (topic, described) in manifest["topics"].as_object().expect("topics") {
+        for (partition, was) in described["partitions"].as_object().expect("partitions") {
+            let is = &seen["topics"][topic]["partitions"][partition]["records"];
+            let (Some(was), Some(is)) = (was["records"].as_array(), is.as_array()) else {
+                panic!("{topic}-{partition} has no records")
+            };
+            let begin: Vec<Value> = is.iter().take(was.len()).cloned().collect();
+            differences(
+                &format!("{topic}-{partition}"),
+                &Value::Array(was.clone()),
+                &Value::Array(begin),
+                &mut found,
+            );
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let text = seen.to_string();
+    let missing: Vec<&String> =
+        writers.iter().filter(|writer| text.matches(&format!("{writer}-2\"")).count() < 10).collect();
+    assert!(missing.is_empty(), "the records of {missing:?} are not all there");
+}
+
+/// Byte for byte, for every file of the folder.
+#[test]
+fn dump_log_prints_what_kafkas_tool_prints() {
+    if !["java", "tar"].into_iter().all(command_exists) {
+        return announce("folders: left out, this machine has no java or tar");
+    }
+    let dir = tempfile::tempdir().expect("create a folder");
+    unpack(dir.path());
+    let files = |wanted: &dyn Fn(&str) -> bool| {
+        let (list, _) = run(Command::new("find").arg(dir.path()).args(["-type", "f"]));
+        let mut files: Vec<&str> = list.lines().filter(|line| wanted(line)).collect();
+        files.sort_unstable();
+        files.join(",")
+    };
+    let has =
+        |endings: &'static [&'static str]| move |path: &str| endings.iter().any(|end| path.ends_with(end));
+    let logs = files(&has(&[".log"]));
+    let indexes = files(&has(&[".index", ".timeindex"]));
+    let compare = |options: &[&str], files: &str| {
+        let arguments = [options, &["--files", files]].concat();
+        let tool = protocol_tests_dir().join("peers/kafka-tool");
+        let theirs = run(Command::new(tool).args(["3.9.2", "kafka-dump-log"]).args(&arguments));
+        let ours = run(&mut barnabas(&[&["dump-log"], &arguments[..]].concat()));
+        for (left, right) in theirs.0.lines().zip(ours.0.lines()) {
+            assert_eq!(left, right, "{options:?}");
+        }
+        assert_eq!(theirs, ours, "{options:?}");
+    };
+    compare(&[], &files(&has(&[".log", ".index", ".timeindex", ".txnindex", ".snapshot"])));
+    compare(&["--print-data-log"], &logs);
+    compare(&["--deep-iteration", "--max-bytes", "700"], &logs);
+    compare(&["--verify-index-only"], &indexes);
+    compare(&["--index-sanity-check"], &indexes);
+    compare(
+        &["--offsets-decoder"],
+        &files(&|path| path.contains("__consumer_offsets") && path.ends_with(".log")),
+    );
+    let transactions = files(&|path| path.contains("__transaction_state") && path.ends_with(".log"));
+    compare(&["--transaction-log-decoder", "--skip-record-metadata"], &transactions);
+}
