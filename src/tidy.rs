@@ -32,6 +32,7 @@ const PURE: &[&str] = &[
     "coordinator/shard.rs",
     "group/classic",
     "log/checkpoint.rs",
+    "log/compaction",
     "log/epoch_cache.rs",
     "log/producer_snapshot.rs",
     "log/producer_state.rs",

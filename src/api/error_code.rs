@@ -349,9 +349,9 @@ fn log_error(error: &LogError) -> ErrorCode {
         LogError::RecordListTooLarge { .. } => ErrorCode::RecordListTooLarge,
         LogError::Producer { source } => producer_error(source),
         LogError::Records { source } => records_error(source),
-        LogError::OffsetsOutOfOrder { .. } | LogError::UnexpectedAppendOffset { .. } => {
-            ErrorCode::UnknownServerError
-        }
+        LogError::OffsetsOutOfOrder { .. }
+        | LogError::UnexpectedAppendOffset { .. }
+        | LogError::Uncleanable { .. } => ErrorCode::UnknownServerError,
         // The leadership ended between the check and the append, or the log was deleted: look it up again.
         LogError::StaleLeaderEpoch { .. } | LogError::Closed { .. } | LogError::SegmentDeleted => {
             ErrorCode::NotLeaderOrFollower

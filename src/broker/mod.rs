@@ -3,6 +3,7 @@
 //! [`Broker::start`] is the only place that knows which store, which file system and which clock the parts use.
 
 mod backend;
+mod cleaner;
 mod cluster_channel;
 #[cfg(test)]
 mod cluster_tests;
@@ -31,7 +32,7 @@ use backend::Backend;
 use crate::api::Services;
 use crate::config::BrokerConfig;
 use crate::coordination::Store;
-use crate::log::LogManager;
+use crate::log::{LogCleaner, LogManager};
 use crate::metadata::control::Endpoint;
 use crate::model::BrokerId;
 use crate::network::{ConnectionTable, RequestMemory};
@@ -58,6 +59,8 @@ pub struct Broker {
     parts: ShutdownTrigger,
     controller: JoinHandle<()>,
     ticks: JoinHandle<()>,
+    cleaner: Arc<LogCleaner>,
+    compaction: JoinHandle<()>,
     config_changes: JoinHandle<()>,
     connections: Arc<ConnectionTable>,
     memory: Arc<RequestMemory>,
@@ -91,6 +94,10 @@ impl Broker {
         &self.connections
     }
 
+    pub fn cleaner(&self) -> &Arc<LogCleaner> {
+        &self.cleaner
+    }
+
     pub fn request_memory(&self) -> &Arc<RequestMemory> {
         &self.memory
     }
@@ -113,7 +120,7 @@ impl Broker {
         self.services.transactions.stop();
         self.clients.drained(DRAIN_MAX).await;
         self.parts.request();
-        for task in [self.controller, self.ticks, self.config_changes] {
+        for task in [self.controller, self.ticks, self.compaction, self.config_changes] {
             if let Err(error) = task.await {
                 warn!(%error, "a part did not stop well");
             }

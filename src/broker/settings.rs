@@ -33,8 +33,11 @@ fn log_config(config: &TopicConfig) -> LogConfig {
         retention_ms: (config.retention_ms >= 0).then_some(config.retention_ms),
         retention_bytes: u64::try_from(config.retention_bytes).ok(),
         cleanup: Cleanup { deletes: config.cleanup_policy.delete, compacts: config.cleanup_policy.compact },
+        min_compaction_lag_ms: config.min_compaction_lag_ms,
         max_compaction_lag_ms: config.max_compaction_lag_ms,
         preallocate: config.preallocate,
+        min_cleanable_dirty_ratio: config.min_cleanable_dirty_ratio,
+        delete_retention_ms: config.delete_retention_ms,
         file_delete_delay_ms: config.file_delete_delay_ms,
     }
 }

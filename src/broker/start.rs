@@ -16,7 +16,7 @@ use super::markers::LocalMarkers;
 use super::membership::Membership;
 use super::settings::{connection_limits, listener_options, topic_settings, txn_options};
 use super::shard_log::ReplicaShardLog;
-use super::{Broker, ticks};
+use super::{Broker, cleaner, ticks};
 use crate::api::{Gate, Services};
 use crate::config::{BrokerConfig, ProtocolVersion};
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
@@ -28,7 +28,7 @@ use crate::coordination::znodes::{ConfigEntity, FeatureStatus};
 use crate::coordination::{CurrentSession, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::log::checkpoint::MetaProperties;
-use crate::log::{LoadAllOptions, LogDirectories, LogManager};
+use crate::log::{LoadAllOptions, LogCleaner, LogDirectories, LogManager};
 use crate::metadata::control::Endpoint;
 use crate::metadata::{Cache, Image};
 use crate::model::{BrokerId, TopicName};
@@ -223,6 +223,15 @@ pub(super) async fn start_on(
     let epoch = feature.map_or(-1, |stat| i64::from(stat.version));
     services.finalized_features_epoch.store(epoch, Ordering::Relaxed);
     services.gate.open();
+    let cleaner = Arc::new(LogCleaner::new(Arc::clone(&logs)));
+    let compaction = cleaner::Compaction {
+        cleaner: Arc::clone(&cleaner),
+        config: Arc::clone(&config),
+        metrics: Arc::clone(&services.metrics),
+        clock: clock.clone(),
+        shutdown: parts_shutdown.clone(),
+    };
+    let compaction = task::spawn_owner("compaction", cleaner::run(compaction));
     let ticks = task::spawn_owner(
         "ticks",
         ticks::run(Arc::clone(&logs), Arc::clone(&config), clock.clone(), parts_shutdown),
@@ -238,6 +247,8 @@ pub(super) async fn start_on(
         parts,
         controller,
         ticks,
+        cleaner,
+        compaction,
         config_changes,
         connections,
         memory,

@@ -9,6 +9,8 @@ use super::serve::{HttpListenerSnafu, Options, ServeError};
 use crate::api::{Services, table};
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
+use crate::log::LogCleaner;
+use crate::model::TopicPartition;
 use crate::network::{ConnectionTable, RequestMemory};
 use crate::observe::http::{self, Pages};
 use crate::observe::{Metrics, Names, Readiness, Sampled, Samples};
@@ -53,8 +55,10 @@ impl Window {
         let services = Arc::downgrade(broker.services());
         let connections = Arc::clone(broker.connections());
         let memory = Arc::clone(broker.request_memory());
+        let cleaner = Arc::downgrade(broker.cleaner());
         self.pages.metrics.add_sampler(move |mut samples| {
             sample_network(&connections, &memory, &mut samples);
+            sample_compaction(&cleaner, &mut samples);
             sample_services(Weak::clone(&services), samples)
         });
         self.pages.readiness.allow("broker");
@@ -92,6 +96,18 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
         samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
     }
     sample_groups(&services, samples).await
+}
+
+fn sample_compaction(cleaner: &Weak<LogCleaner>, samples: &mut Samples) {
+    let Some(cleaner) = cleaner.upgrade() else { return };
+    let status = cleaner.status();
+    for failed in &status.failed {
+        let TopicPartition { topic, partition } = &failed.topic_partition;
+        let labels = [&**topic, &partition.to_string(), &failed.reason];
+        samples.push(Sampled::CompactionFailures, &labels, failed.attempts);
+    }
+    samples.push(Sampled::CompactionDirtyRatio, &[], status.dirty_ratio_max);
+    samples.push(Sampled::CompactionDelaySeconds, &[], status.delay_ms_max / 1_000);
 }
 
 fn sample_partitions(services: &Services, samples: &mut Samples) {

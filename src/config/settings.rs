@@ -147,6 +147,13 @@ settings! {
     group_min_session_timeout_ms: i32 = "group.min.session.timeout.ms";
     leader_imbalance_check_interval_seconds: i64 = "leader.imbalance.check.interval.seconds";
     leader_imbalance_per_broker_percentage: i32 = "leader.imbalance.per.broker.percentage";
+    log_cleaner_backoff_ms: i64 = "log.cleaner.backoff.ms";
+    log_cleaner_dedupe_buffer_size: i64 = "log.cleaner.dedupe.buffer.size";
+    log_cleaner_enable: bool = "log.cleaner.enable";
+    log_cleaner_io_buffer_load_factor: f64 = "log.cleaner.io.buffer.load.factor";
+    log_cleaner_io_buffer_size: i32 = "log.cleaner.io.buffer.size";
+    log_cleaner_io_max_bytes_per_second: f64 = "log.cleaner.io.max.bytes.per.second";
+    log_cleaner_threads: i32 = "log.cleaner.threads";
     log_flush_offset_checkpoint_interval_ms: i32 = "log.flush.offset.checkpoint.interval.ms";
     log_flush_scheduler_interval_ms: i64 = "log.flush.scheduler.interval.ms";
     log_flush_start_offset_checkpoint_interval_ms: i32 = "log.flush.start.offset.checkpoint.interval.ms";

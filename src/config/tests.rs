@@ -436,15 +436,15 @@ fn unknown_and_unbuilt_settings_are_warned_about() {
         ("my.unknown", "7"),
         ("num.partitions", "3"),
         ("num.io.threads", "5"),
-        ("log.cleaner.threads", "2"),
+        ("telemetry.max.bytes", "5"),
         ("log.cleaner.enable", "true"),
     ]);
     let warnings: Vec<String> = config.warnings().iter().map(Warning::to_string).collect();
     assert_eq!(
         warnings,
         [
-            "log.cleaner.threads has no effect: log compaction is not built yet",
-            "my.unknown is not a known setting"
+            "my.unknown is not a known setting",
+            "telemetry.max.bytes has no effect: client telemetry is not built yet"
         ]
     );
 }

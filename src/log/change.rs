@@ -81,7 +81,7 @@ impl Log {
         let facts = segments.iter().zip(ends).map(|(segment, end_offset)| {
             let size_bytes = u64::from(segment.size_bytes());
             let max_timestamp = match segment.max_timestamp().timestamp {
-                Timestamp::NONE if size_bytes > 0 => self.modified(segment)?,
+                Timestamp::NONE => self.modified(segment)?,
                 timestamp => timestamp,
             };
             Ok(SegmentFacts { size_bytes, end_offset, max_timestamp })
@@ -106,7 +106,7 @@ impl Log {
     }
 
     /// Renames the files of segments that are out of the list, and of the snapshots at their bases.
-    fn delete_segments(&self, segments: &[Arc<Segment>], now: Timestamp) -> Result<(), LogError> {
+    pub(super) fn delete_segments(&self, segments: &[Arc<Segment>], now: Timestamp) -> Result<(), LogError> {
         let due = now.plus_ms(self.config_now().file_delete_delay_ms);
         for segment in segments {
             segment.note_deleted();
@@ -162,7 +162,7 @@ impl Log {
             return Ok(());
         }
         // Whatever is written from here on must not be taken for durable after a power loss.
-        self.lower_recovery_point(offset)?;
+        self.lower_checkpoints(offset)?;
         let segments = self.segments.load_full();
         let kept = segments.partition_point(|segment| segment.base_offset <= offset).max(1);
         let (kept, cut) = segments.split_at(kept);
@@ -208,7 +208,7 @@ impl Log {
         let _flushing = self.flushing.lock();
         let mut writer = self.writer.lock();
         self.ensure_open()?;
-        self.lower_recovery_point(Offset::ZERO)?;
+        self.lower_checkpoints(Offset::ZERO)?;
         let old = self.segments.load_full();
         self.delete_segments(&old, now)?;
         self.forget_all_snapshots(&mut writer, offset)?;
@@ -226,8 +226,9 @@ impl Log {
         Ok(())
     }
 
-    fn lower_recovery_point(&self, offset: Offset) -> Result<(), LogError> {
+    fn lower_checkpoints(&self, offset: Offset) -> Result<(), LogError> {
         self.recovery_point.fetch_min(offset.0, Ordering::AcqRel);
-        self.place.directory.lower_recovery_point(&self.topic_partition, offset)
+        self.truncations.fetch_add(1, Ordering::AcqRel);
+        self.place.directory.lower_checkpoints(&self.topic_partition, offset)
     }
 }

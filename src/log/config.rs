@@ -1,5 +1,5 @@
 /// How one partition's log is kept: Kafka's topic settings of the same names, resolved.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct LogConfig {
     /// A segment is rolled before it grows beyond this. At most 2^31 - 1.
     pub segment_bytes: u32,
@@ -20,10 +20,17 @@ pub struct LogConfig {
     /// `None` = unlimited.
     pub retention_bytes: Option<u64>,
     pub cleanup: Cleanup,
-    /// Bounds `segment_ms` for compacted logs.
+    /// Records are not compacted before they are this old.
+    pub min_compaction_lag_ms: i64,
+    /// Records are compacted when they are this old, however few they are; bounds `segment_ms` for compacted
+    /// logs. `i64::MAX` = no bound.
     pub max_compaction_lag_ms: i64,
     /// Whether a segment takes its space on the disk when it begins.
     pub preallocate: bool,
+    /// A log is compacted when more than this part of it is not, from 0 to 1.
+    pub min_cleanable_dirty_ratio: f64,
+    /// How long compaction keeps tombstones.
+    pub delete_retention_ms: i64,
     /// How long files stay under their `.deleted` name.
     pub file_delete_delay_ms: i64,
 }
@@ -55,8 +62,11 @@ impl Default for LogConfig {
             retention_ms: Some(WEEK_MS),
             retention_bytes: None,
             cleanup: Cleanup::DELETE,
+            min_compaction_lag_ms: 0,
             max_compaction_lag_ms: i64::MAX,
             preallocate: false,
+            min_cleanable_dirty_ratio: 0.5,
+            delete_retention_ms: 24 * 60 * 60 * 1000,
             file_delete_delay_ms: 60_000,
         }
     }

@@ -31,6 +31,7 @@ pub struct LogDirectory {
     recovery_points: Checkpoint,
     high_watermarks: Checkpoint,
     log_starts: Checkpoint,
+    cleaner_offsets: Checkpoint,
 }
 
 /// What a checkpoint file says; `None` before it was read or written.
@@ -42,17 +43,24 @@ pub(super) enum WhichCheckpoint {
     RecoveryPoint,
     HighWatermark,
     LogStart,
+    /// Where the part begins that compaction has not cleaned.
+    Cleaner,
 }
 
 impl WhichCheckpoint {
-    const ALL: [WhichCheckpoint; 3] =
-        [WhichCheckpoint::RecoveryPoint, WhichCheckpoint::HighWatermark, WhichCheckpoint::LogStart];
+    const ALL: [WhichCheckpoint; 4] = [
+        WhichCheckpoint::RecoveryPoint,
+        WhichCheckpoint::HighWatermark,
+        WhichCheckpoint::LogStart,
+        WhichCheckpoint::Cleaner,
+    ];
 
     fn file_name(self) -> &'static str {
         match self {
             WhichCheckpoint::RecoveryPoint => "recovery-point-offset-checkpoint",
             WhichCheckpoint::HighWatermark => "replication-offset-checkpoint",
             WhichCheckpoint::LogStart => "log-start-offset-checkpoint",
+            WhichCheckpoint::Cleaner => "cleaner-offset-checkpoint",
         }
     }
 }
@@ -74,6 +82,7 @@ impl LogDirectory {
             recovery_points: Mutex::default(),
             high_watermarks: Mutex::default(),
             log_starts: Mutex::default(),
+            cleaner_offsets: Mutex::default(),
         }
     }
 
@@ -157,6 +166,7 @@ impl LogDirectory {
             WhichCheckpoint::RecoveryPoint => &self.recovery_points,
             WhichCheckpoint::HighWatermark => &self.high_watermarks,
             WhichCheckpoint::LogStart => &self.log_starts,
+            WhichCheckpoint::Cleaner => &self.cleaner_offsets,
         }
     }
 
@@ -215,19 +225,50 @@ impl LogDirectory {
         self.write_checkpoint(WhichCheckpoint::RecoveryPoint, all)
     }
 
-    /// Sees to it that after a crash nothing of a log from `offset` on is taken for durable.
-    pub(super) fn lower_recovery_point(
+    /// Where the part of a log begins that was not cleaned; `None` = it was never cleaned.
+    pub(super) fn cleaner_offset(&self, topic_partition: &TopicPartition) -> Option<Offset> {
+        self.cleaner_offsets.lock().as_ref()?.get(topic_partition).copied()
+    }
+
+    /// Notes up to where a log was cleaned, durably.
+    pub(super) fn set_cleaner_offset(
         &self,
         topic_partition: &TopicPartition,
         offset: Offset,
     ) -> Result<(), LogError> {
-        let mut known = self.recovery_points.lock();
+        let mut known = self.cleaner_offsets.lock();
+        let mut offsets = known.clone().unwrap_or_default();
+        if offsets.insert(topic_partition.clone(), offset) == Some(offset) {
+            return Ok(());
+        }
+        self.write_offsets(WhichCheckpoint::Cleaner, &offsets)?;
+        *known = Some(offsets);
+        Ok(())
+    }
+
+    /// Sees to it that nothing of a log from `offset` on is taken for durable after a crash, nor for cleaned.
+    pub(super) fn lower_checkpoints(
+        &self,
+        topic_partition: &TopicPartition,
+        offset: Offset,
+    ) -> Result<(), LogError> {
+        self.lower(WhichCheckpoint::RecoveryPoint, topic_partition, offset)?;
+        self.lower(WhichCheckpoint::Cleaner, topic_partition, offset)
+    }
+
+    fn lower(
+        &self,
+        which: WhichCheckpoint,
+        topic_partition: &TopicPartition,
+        offset: Offset,
+    ) -> Result<(), LogError> {
+        let mut known = self.checkpoint(which).lock();
         let Some(offsets) = known.as_mut() else { return Ok(()) };
         match offsets.get_mut(topic_partition) {
-            Some(recovery_point) if *recovery_point > offset => *recovery_point = offset,
+            Some(noted) if *noted > offset => *noted = offset,
             _ => return Ok(()),
         }
-        self.write_offsets(WhichCheckpoint::RecoveryPoint, offsets)
+        self.write_offsets(which, offsets)
     }
 
     /// Takes logs that are deleted out of all checkpoints, lest a later log of the same name is taken for them.

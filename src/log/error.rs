@@ -30,6 +30,10 @@ pub enum LogError {
     #[snafu(transparent)]
     Records { source: RecordsError },
 
+    /// Compaction came upon a batch that it cannot read.
+    #[snafu(display("the batch at offset {offset} cannot be compacted: {source}"))]
+    Uncleanable { offset: Offset, source: RecordsError },
+
     /// Records that another broker sent do not follow one another.
     #[snafu(display("offsets of the records to append are out of order at {offset}"))]
     OffsetsOutOfOrder { offset: Offset },

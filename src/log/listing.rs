@@ -155,7 +155,7 @@ fn swapped_end(place: &Place, base_offset: Offset) -> Result<Offset, LogError> {
 }
 
 fn swap_name((offset, kind): (Offset, FileKind)) -> String {
-    kind.name(offset) + ".swap"
+    kind.name_in(Stage::Swap, offset)
 }
 
 /// Removes a file that may be missing.

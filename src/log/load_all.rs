@@ -36,6 +36,7 @@ pub(super) fn find_logs(directory: &Arc<LogDirectory>, now: Timestamp) -> Result
     let recovery_points = directory.read_checkpoint(WhichCheckpoint::RecoveryPoint)?;
     let log_starts = directory.read_checkpoint(WhichCheckpoint::LogStart)?;
     let high_watermarks = directory.read_checkpoint(WhichCheckpoint::HighWatermark)?;
+    directory.read_checkpoint(WhichCheckpoint::Cleaner)?;
     let topic_partitions = list_partitions(directory, now)?;
     let is_clean = take_clean_mark(directory)?;
     let offset = |offsets: &BTreeMap<TopicPartition, Offset>, topic_partition: &TopicPartition| {

@@ -5,13 +5,16 @@
 //!
 //! Below that: a `segment` is a file of batches with its two indexes; `marks` remember where the newest batches
 //! end; `load` opens a folder, and recovers what a crash left; `retention`, [`ProducerState`],
-//! [`LeaderEpochCache`], the transaction index and the [`checkpoint`] texts are pure values.
+//! [`LeaderEpochCache`], the transaction index, the rules of `compaction` and the [`checkpoint`] texts are pure
+//! values. The [`LogCleaner`] compacts logs by these rules.
 //!
 //! What may wait for the disk says so. Nothing here spawns or sleeps; `now` is passed in.
 
 mod append;
 mod change;
 pub mod checkpoint;
+mod cleaner;
+mod compaction;
 mod config;
 mod conversion;
 mod directories;
@@ -45,6 +48,10 @@ mod tests;
 mod transaction_index;
 
 pub use append::{AppendInfo, FlushWanted};
+pub use cleaner::{
+    CleanerOptions, CleanerStatus, Cleaning, CleaningReport, FailedPartition, LogCleaner, Step,
+};
+pub use compaction::{HashSecret, Throttle};
 pub use config::{Cleanup, LogConfig};
 pub use conversion::{Conversion, ConversionError};
 pub use directories::LogDirectories;

@@ -35,6 +35,11 @@ impl FileKind {
     pub(super) fn name(self, offset: Offset) -> String {
         format!("{:020}.{}", offset.0, self.extension())
     }
+
+    /// The name with what its stage puts behind it.
+    pub(super) fn name_in(self, stage: Stage, offset: Offset) -> String {
+        self.name(offset) + stage.suffix()
+    }
 }
 
 /// What is behind the name of a segment file.
@@ -47,6 +52,17 @@ pub(super) enum Stage {
     Cleaned,
     /// The output of a compaction that only has to be put in place.
     Swap,
+}
+
+impl Stage {
+    fn suffix(self) -> &'static str {
+        match self {
+            Stage::Live => "",
+            Stage::Deleted => ".deleted",
+            Stage::Cleaned => ".cleaned",
+            Stage::Swap => ".swap",
+        }
+    }
 }
 
 /// A parsed file name, or `None` for one that is not of this form (`partition.metadata`, …).

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
@@ -44,6 +44,8 @@ pub struct Log {
     /// Everything below is durable.
     pub(super) recovery_point: AtomicI64,
     pub(super) last_flush: AtomicI64,
+    /// How often records were cut off the end: what was learned of them before is then worth nothing.
+    pub(super) truncations: AtomicU64,
     /// Somebody was told to flush the rolled segments.
     pub(super) is_flush_asked: AtomicBool,
     /// Names were added or removed in the directory since it was synced.
@@ -145,6 +147,7 @@ impl Log {
             first_unstable_offset: AtomicI64::new(NO_UNSTABLE_OFFSET),
             recovery_point: AtomicI64::new(loaded.recovery_point.0),
             last_flush: AtomicI64::new(now.0),
+            truncations: AtomicU64::new(0),
             is_flush_asked: AtomicBool::new(false),
             is_directory_changed: AtomicBool::new(loaded.is_changed),
             is_epochs_file_stale: AtomicBool::new(loaded.is_epochs_file_stale),

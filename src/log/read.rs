@@ -34,7 +34,7 @@ pub struct FileSlice {
     pub size_bytes: u32,
 }
 
-/// How often a read starts over when retention takes away the segments under it.
+/// How often a read starts over when retention or compaction takes away the segments under it.
 const ATTEMPTS_MAX: usize = 3;
 
 impl Log {
@@ -210,7 +210,7 @@ impl Log {
             let mut found = Vec::new();
             for segment in segments.iter().skip(first).filter(|segment| segment.has_transaction_index()) {
                 let name = FileKind::TransactionIndex.name(segment.base_offset);
-                let index = self.place.read(&name)?.unwrap_or_default();
+                let Some(index) = self.place.read(&name)? else { return Err(LogError::SegmentDeleted) };
                 let collected = collect_aborted(decode_index(&index).map_while(Result::ok), from, upper);
                 found.extend(collected.transactions);
                 if collected.is_complete {
@@ -224,10 +224,12 @@ impl Log {
     fn again_if_deleted<T>(&self, read: impl Fn() -> Result<T, LogError>) -> Result<T, LogError> {
         for _ in 1..ATTEMPTS_MAX {
             match read() {
-                Err(LogError::SegmentDeleted) => {}
+                // Whoever takes segments away holds the append lock until the list is as it should be.
+                Err(LogError::SegmentDeleted) => drop(self.writer.lock()),
                 outcome => return outcome,
             }
         }
+        let _nobody_takes_any_away = self.writer.lock();
         read()
     }
 }

@@ -25,7 +25,10 @@ pub(super) fn count_deletable(
     high_watermark: Offset,
     now: Timestamp,
 ) -> usize {
-    let is_free = |segment: &SegmentFacts| segment.end_offset <= high_watermark && segment.size_bytes > 0;
+    // Compaction may empty older segments; an empty last one is where the next records go.
+    let is_free = |(at, segment): (usize, &SegmentFacts)| {
+        segment.end_offset <= high_watermark && (segment.size_bytes > 0 || at + 1 < segments.len())
+    };
     let below_start = segments.split_last().map_or(0, |(_, older)| {
         older.iter().take_while(|segment| segment.end_offset <= log_start_offset).count()
     });
@@ -33,19 +36,20 @@ pub(super) fn count_deletable(
         return below_start;
     }
     let expired = config.retention_ms.map_or(0, |retention_ms| {
-        let is_expired =
-            |segment: &&SegmentFacts| is_free(segment) && now.since_ms(segment.max_timestamp) > retention_ms;
-        segments.iter().take_while(is_expired).count()
+        let is_expired = |&(at, segment): &(usize, &SegmentFacts)| {
+            is_free((at, segment)) && now.since_ms(segment.max_timestamp) > retention_ms
+        };
+        segments.iter().enumerate().take_while(is_expired).count()
     });
     let beyond_size = config.retention_bytes.map_or(0, |retention_bytes| {
         let total: u64 = segments.iter().map(|segment| segment.size_bytes).sum();
         let mut excess = total.saturating_sub(retention_bytes);
-        let fits_excess = |segment: &&SegmentFacts| {
-            let fits = is_free(segment) && excess >= segment.size_bytes;
+        let fits_excess = |&(at, segment): &(usize, &SegmentFacts)| {
+            let fits = is_free((at, segment)) && excess >= segment.size_bytes;
             excess = excess.saturating_sub(segment.size_bytes);
             fits
         };
-        segments.iter().take_while(fits_excess).count()
+        segments.iter().enumerate().take_while(fits_excess).count()
     });
     expired.max(beyond_size).max(below_start)
 }

@@ -546,6 +546,8 @@ impl Segment {
         kind: FileKind,
     ) -> Result<T, LogError> {
         match outcome {
+            // What was opened by a name that another segment may have by now says nothing of this one.
+            Ok(_) if self.is_deleted.load(Ordering::Acquire) => Err(LogError::SegmentDeleted),
             Ok(value) => Ok(value),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LogError::WouldBlock),
             Err(_) if self.is_deleted.load(Ordering::Acquire) => Err(LogError::SegmentDeleted),

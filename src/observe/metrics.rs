@@ -88,6 +88,9 @@ metrics! {
     connections_closed: Family<Closed, Counter>, "barnabas_connections_closed_total", "Connections closed.";
     produced_records: Counter, "barnabas_produced_records_total", "Records that clients appended.";
     produced_bytes: Counter, "barnabas_produced_bytes_total", "Bytes of batches that clients appended.";
+    compactions: Counter, "barnabas_compactions_total", "Logs compacted.";
+    compaction_read_bytes: Counter, "barnabas_compaction_read_bytes_total", "Bytes of batches that compaction read.";
+    compaction_written_bytes: Counter, "barnabas_compaction_written_bytes_total", "Bytes of batches that compaction wrote.";
     fetched_bytes: Counter, "barnabas_fetched_bytes_total", "Bytes of batches sent to clients.";
 }
 

@@ -36,6 +36,9 @@ sampled! {
     LogStartOffset, Gauge, "barnabas_log_start_offset", ["topic", "partition"], "First offset of a partition.";
     LogEndOffset, Gauge, "barnabas_log_end_offset", ["topic", "partition"], "Next offset of a partition.";
     LogDirOnline, Gauge, "barnabas_log_dir_online", ["dir"], "1 while a log folder works.";
+    CompactionFailures, Gauge, "barnabas_compaction_failures", ["topic", "partition", "reason"], "Attempts in a row to compact a partition that failed; absent = none.";
+    CompactionDirtyRatio, Gauge, "barnabas_compaction_dirty_ratio", [], "Greatest uncompacted part of a compacted log, from 0 to 1.";
+    CompactionDelaySeconds, Gauge, "barnabas_compaction_delay_seconds", [], "How long the oldest record has waited beyond max.compaction.lag.ms.";
     Groups, Gauge, "barnabas_groups", ["state"], "Groups that this broker coordinates.";
     FetchSessions, Gauge, "barnabas_fetch_sessions", [], "Incremental fetch sessions.";
     ProcessCpuSeconds, Counter, "process_cpu_seconds_total", [], "Processor time of the process, user and system.";

@@ -21,6 +21,7 @@ mod header;
 pub(crate) mod kafka_folder;
 mod legacy;
 mod record;
+mod rewrite;
 mod validate;
 
 pub use batch::{Batch, Batches, batches};
@@ -32,6 +33,7 @@ pub use error::{RecordError, RecordFault, RecordsError, Refusal};
 pub use format::MessageFormat;
 pub use header::{Attributes, BatchHeader, TimestampType, sequence_plus};
 pub use record::{RecordView, Records};
+pub use rewrite::StoredRecord;
 pub use validate::{
     AppendOrigin, RecordSetFormat, TargetCompression, ValidatedBatch, ValidatedRecords, ValidationRules,
     validate,

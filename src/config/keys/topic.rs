@@ -5,7 +5,6 @@ use super::Kind::*;
 use super::Support::*;
 use super::{Key, Support, Update, default_text, is_internal};
 
-const CLEANER: Support = NotYet("log compaction");
 const QUOTA: Support = NotYet("quotas");
 const TIERED: Support = NotYet("tiered storage");
 
@@ -33,7 +32,7 @@ pub const TOPIC: &[Key] = rows! {
     "compression.lz4.level",                   Int,     "9",                   Between(1, 17),           Honoured,    &["compression.lz4.level"],               "Level where the broker itself compresses with lz4.";
     "compression.type",                        Text,    "producer",            OneOf(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]), Honoured,    &["compression.type"],                    "Codec of stored batches; producer = keep what the producer chose.";
     "compression.zstd.level",                  Int,     "3",                   Between(-131072, 22),     Honoured,    &["compression.zstd.level"],              "Level where the broker itself compresses with zstd.";
-    "delete.retention.ms",                     Long,    "86400000",            AtLeast(0),               CLEANER,     &["log.cleaner.delete.retention.ms"],     "Time a compacted log keeps tombstones.";
+    "delete.retention.ms",                     Long,    "86400000",            AtLeast(0),               Honoured,    &["log.cleaner.delete.retention.ms"],     "Time a compacted log keeps tombstones.";
     "file.delete.delay.ms",                    Long,    "60000",               AtLeast(0),               Honoured,    &["log.segment.delete.delay.ms"],         "Time between renaming a deleted file and removing it.";
     "flush.messages",                          Long,    "9223372036854775807", AtLeast(1),               Honoured,    &["log.flush.interval.messages"],         "Records after which the log is forced to disk.";
     "flush.ms",                                Long,    "9223372036854775807", AtLeast(0),               Honoured,    &["log.flush.interval.ms", "log.flush.scheduler.interval.ms"], "Longest time a record stays unforced.";
@@ -42,7 +41,7 @@ pub const TOPIC: &[Key] = rows! {
     "leader.replication.throttled.replicas",   List,    "",                    ThrottledReplicas,        QUOTA,       &[],                                      "Leaders whose replication is throttled, as partition:broker,… or *.";
     "local.retention.bytes",                   Long,    "-2",                  AtLeast(-2),              TIERED,      &["log.local.retention.bytes"],           "Bytes kept locally of a tiered log; -2 = the whole retention.";
     "local.retention.ms",                      Long,    "-2",                  AtLeast(-2),              TIERED,      &["log.local.retention.ms"],              "Time kept locally of a tiered log; -2 = the whole retention.";
-    "max.compaction.lag.ms",                   Long,    "9223372036854775807", AtLeast(1),               CLEANER,     &["log.cleaner.max.compaction.lag.ms"],   "Longest time a record may stay uncompacted.";
+    "max.compaction.lag.ms",                   Long,    "9223372036854775807", AtLeast(1),               Honoured,    &["log.cleaner.max.compaction.lag.ms"],   "Longest time a record may stay uncompacted.";
     "max.message.bytes",                       Int,     "1048588",             AtLeast(0),               Honoured,    &["message.max.bytes"],                   "Largest record batch that is accepted, as stored.";
     "message.downconversion.enable",           Boolean, "true",                Any,                      Honoured,    &["log.message.downconversion.enable"],   "Whether batches are converted for consumers that only read older formats.";
     "message.format.version",                  Text,    "3.0-IV1",             ProtocolVersion,          Honoured,    &["log.message.format.version"],          "Record format of new batches, by the release that brought it; has effect only while inter.broker.protocol.version is below 3.0.";
@@ -50,8 +49,8 @@ pub const TOPIC: &[Key] = rows! {
     "message.timestamp.before.max.ms",         Long,    "9223372036854775807", AtLeast(0),               Honoured,    &["log.message.timestamp.before.max.ms"], "How far a record's create time may lie before the broker's clock.";
     "message.timestamp.difference.max.ms",     Long,    "9223372036854775807", AtLeast(0),               Honoured,    &["log.message.timestamp.difference.max.ms"], "Older form of the two bounds above, used where those keep their default.";
     "message.timestamp.type",                  Text,    "CreateTime",          OneOf(&["CreateTime", "LogAppendTime"]), Honoured,    &["log.message.timestamp.type"],          "Whose clock stamps a record: the producer's (CreateTime) or the broker's (LogAppendTime).";
-    "min.cleanable.dirty.ratio",               Double,  "0.5",                 Between(0, 1),            CLEANER,     &["log.cleaner.min.cleanable.ratio"],     "Share of uncompacted bytes from which the log is compacted.";
-    "min.compaction.lag.ms",                   Long,    "0",                   AtLeast(0),               CLEANER,     &["log.cleaner.min.compaction.lag.ms"],   "Time a record is safe from compaction.";
+    "min.cleanable.dirty.ratio",               Double,  "0.5",                 Between(0, 1),            Honoured,    &["log.cleaner.min.cleanable.ratio"],     "Share of uncompacted bytes from which the log is compacted.";
+    "min.compaction.lag.ms",                   Long,    "0",                   AtLeast(0),               Honoured,    &["log.cleaner.min.compaction.lag.ms"],   "Time a record is safe from compaction.";
     "min.insync.replicas",                     Int,     "1",                   AtLeast(1),               Honoured,    &["min.insync.replicas"],                 "In-sync replicas that a write with acks=all needs.";
     "preallocate",                             Boolean, "false",               Any,                      Honoured,    &["log.preallocate"],                     "Whether a new segment file is given its full size at once.";
     "remote.log.copy.disable",                 Boolean, "false",               Any,                      TIERED,      &[],                                      "Whether a tiered topic stops copying and becomes read-only remotely.";

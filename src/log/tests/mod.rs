@@ -1,5 +1,8 @@
 //! Logs on the in-memory file system: damage, crashes at every step, models.
 
+mod compaction;
+mod compaction_crashes;
+mod compaction_model;
 mod crashes;
 mod damage;
 mod faults;

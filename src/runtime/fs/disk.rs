@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -69,6 +69,12 @@ impl FileSystem for DiskFileSystem {
             modified: Timestamp(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)),
             is_directory: found.is_dir(),
         })
+    }
+
+    fn set_modified(&self, path: &Path, modified: Timestamp) -> io::Result<()> {
+        let since_epoch = Duration::from_millis(u64::try_from(modified.0).unwrap_or(0));
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_modified(UNIX_EPOCH + since_epoch)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -412,6 +412,16 @@ impl FileSystem for MemoryFileSystem {
         }
     }
 
+    fn set_modified(&self, path: &Path, modified: Timestamp) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let inode = disk.find(path)?;
+        match disk.step(Operation::Write)? {
+            Permit::Half => return Err(stopped()),
+            Permit::Whole | Permit::Short(_) => disk.file_mut(inode)?.modified = modified,
+        }
+        Ok(())
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut disk = self.disk.lock();
         let inode = disk.find(dir)?;

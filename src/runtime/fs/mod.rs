@@ -39,6 +39,9 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata>;
 
+    /// Gives a file another time of its last change.
+    fn set_modified(&self, path: &Path, modified: Timestamp) -> io::Result<()>;
+
     /// Makes the names in this directory durable, not the contents of the files.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
