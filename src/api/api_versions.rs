@@ -1,19 +1,17 @@
 //! Which APIs and versions this broker serves.
 //!
 //! Behaviour: allowed at any time. An unknown version is answered in the layout of version 0 with the versions of
-//! this API (KIP-511). A broker on Kafka's ZooKeeper tree supports no features and sends an empty list; the
-//! epoch of the finalized ones is the version of `/feature`.
+//! this API (KIP-511). Features that can be absent are told only to clients that understand a level 0.
 //!
 //! Versions: 1 throttle time · 3 flexible, client software (KIP-511), features (KIP-584) · 4 features whose
 //! minimum is 0 (KAFKA-17011).
 
-use std::sync::atomic::Ordering;
-
-use wire::api_versions_response::ApiVersion;
+use wire::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
 use wire::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 
 use super::table::{APIS, Api};
 use super::{ErrorCode, RequestContext, Services};
+use crate::controller::features::SUPPORTED_FEATURES;
 
 pub async fn handle(
     services: &Services,
@@ -29,11 +27,28 @@ pub async fn handle(
             };
         }
     }
+    let features = services.features.borrow().clone();
     ApiVersionsResponse {
         api_keys: APIS.iter().filter_map(row).collect(),
-        finalized_features_epoch: services.finalized_features_epoch.load(Ordering::Relaxed),
+        supported_features: supported_features(context.version),
+        finalized_features_epoch: features.epoch,
+        finalized_features: features.levels.iter().map(finalized).collect(),
         ..ApiVersionsResponse::default()
     }
+}
+
+fn supported_features(version: i16) -> Vec<SupportedFeatureKey> {
+    let told = SUPPORTED_FEATURES.iter().filter(|(_, levels)| *levels.start() > 0 || version >= 4);
+    let key = |(name, levels): &(&str, std::ops::RangeInclusive<i16>)| SupportedFeatureKey {
+        name: (*name).into(),
+        min_version: *levels.start(),
+        max_version: *levels.end(),
+    };
+    told.map(key).collect()
+}
+
+fn finalized((name, &level): (&String, &i16)) -> FinalizedFeatureKey {
+    FinalizedFeatureKey { name: name.as_str().into(), max_version_level: level, min_version_level: level }
 }
 
 /// The answer to a version that this broker does not know.

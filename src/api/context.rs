@@ -1,13 +1,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use wire::{ApiKey, Str};
 
 use crate::config::BrokerConfig;
 use crate::controller::admin::{Admin, ProducerIds};
+use crate::controller::features::FinalizedFeatures;
 use crate::controller::{ControlChannel, ControllerHandle};
 use crate::group::GroupService;
 use crate::metadata::Cache;
@@ -42,8 +43,8 @@ pub struct Services {
     pub control: Arc<dyn ControlChannel>,
     pub admin: Arc<Admin>,
     pub producer_ids: ProducerIds,
-    /// The version of `/feature`; `-1` = unknown.
-    pub finalized_features_epoch: AtomicI64,
+    /// The levels of features that this broker works at.
+    pub features: watch::Receiver<Arc<FinalizedFeatures>>,
     pub gate: Gate,
     pub authorizer: Authorizer,
     pub quotas: Quotas,

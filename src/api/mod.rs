@@ -59,6 +59,7 @@ mod produce;
 mod stop_replica;
 mod sync_group;
 mod txn_offset_commit;
+mod update_features;
 mod update_metadata;
 mod write_txn_markers;
 

@@ -156,6 +156,7 @@ pub static APIS: &[Api] = &[
         plain!(list_partition_reassignments, wire::ListPartitionReassignmentsRequest)
     ),
     api!(OffsetDelete, 0..=0, Some(0..=0), plain!(offset_delete, wire::OffsetDeleteRequest)),
+    api!(UpdateFeatures, 0..=2, Some(0..=2), plain!(update_features, wire::UpdateFeaturesRequest)),
     api!(DescribeCluster, 0..=2, Some(0..=2), plain!(describe_cluster, wire::DescribeClusterRequest)),
     api!(DescribeProducers, 0..=0, Some(0..=0), plain!(describe_producers, wire::DescribeProducersRequest)),
     api!(

@@ -10,6 +10,7 @@ mod cluster_tests;
 mod config_changes;
 mod control_channel;
 mod error;
+mod features;
 mod markers;
 mod membership;
 mod ready;
@@ -62,6 +63,7 @@ pub struct Broker {
     cleaner: Arc<LogCleaner>,
     compaction: JoinHandle<()>,
     config_changes: JoinHandle<()>,
+    features: JoinHandle<()>,
     connections: Arc<ConnectionTable>,
     memory: Arc<RequestMemory>,
     /// With the ports that were bound.
@@ -124,6 +126,9 @@ impl Broker {
             if let Err(error) = task.await {
                 warn!(%error, "a part did not stop well");
             }
+        }
+        if let Err(error) = self.features.await {
+            warn!(%error, "a part did not stop well");
         }
         let broker_epoch = self.services.replicas.broker_epoch();
         let (logs, now) = (self.logs, self.clock.now());

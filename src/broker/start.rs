@@ -1,17 +1,19 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use snafu::{ResultExt, ensure};
+use tokio::sync::watch;
 
 use super::backend::Backend;
 use super::cluster_channel::ClusterChannel;
 use super::config_changes::{ConfigApplier, DynamicSettings};
 use super::control_channel::{LocalChannel, topic_config};
 use super::error::*;
+use super::features::FeatureApplier;
 use super::markers::LocalMarkers;
 use super::membership::Membership;
 use super::settings::{connection_limits, listener_options, topic_settings, txn_options};
@@ -20,6 +22,7 @@ use super::{Broker, cleaner, ticks};
 use crate::api::{Gate, Services};
 use crate::config::{BrokerConfig, ProtocolVersion};
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
+use crate::controller::features::{FeatureChanges, FinalizedFeatures};
 use crate::controller::registration::{self, Registration};
 use crate::controller::{
     ConfigChanges, Controller, ControllerHandle, ControllerOptions, FeatureForm, Settings, StoredConfig,
@@ -177,6 +180,9 @@ pub(super) async fn start_on(
     let config_changes =
         task::spawn_owner("configuration changes", applier.run(changes, parts_shutdown.clone()));
 
+    let unknown = FinalizedFeatures { epoch: FinalizedFeatures::NOT_READ, ..FinalizedFeatures::default() };
+    let (applied, features) = watch::channel(Arc::new(unknown));
+
     let (clients, clients_shutdown) = ShutdownTrigger::new();
     let services = Arc::new(Services {
         broker_id: me,
@@ -193,13 +199,13 @@ pub(super) async fn start_on(
         }),
         groups,
         verifier: Arc::clone(&transactions) as Arc<dyn TransactionVerifier>,
-        transactions,
+        transactions: Arc::clone(&transactions),
         markers,
         controller: controller_handle,
         control: local,
         producer_ids: ProducerIds::new(Arc::clone(&admin), me),
         admin,
-        finalized_features_epoch: AtomicI64::new(-1),
+        features,
         gate: Gate::default(),
         authorizer: Authorizer::AllowAll,
         quotas: Quotas::Unlimited,
@@ -219,9 +225,19 @@ pub(super) async fn start_on(
     }
     // Listeners are open by now: the controller may be another broker.
     wait_until_led(&*session, &metadata, me).await?;
-    let feature = session.exists(znodes::FEATURE).await.context(StoreSnafu)?;
-    let epoch = feature.map_or(-1, |stat| i64::from(stat.version));
-    services.finalized_features_epoch.store(epoch, Ordering::Relaxed);
+    let applier =
+        FeatureApplier { changes: FeatureChanges::new(Arc::clone(&store), me), transactions, applied };
+    let features = task::spawn_owner("features", applier.run(parts_shutdown.clone()));
+    // Clients choose the generation of the protocol by what they are told first.
+    if services
+        .features
+        .clone()
+        .wait_for(|features| features.epoch > FinalizedFeatures::NOT_READ)
+        .await
+        .is_err()
+    {
+        return NotReadySnafu { what: "the levels of features are not known" }.fail();
+    }
     services.gate.open();
     let cleaner = Arc::new(LogCleaner::new(Arc::clone(&logs)));
     let compaction = cleaner::Compaction {
@@ -250,6 +266,7 @@ pub(super) async fn start_on(
         cleaner,
         compaction,
         config_changes,
+        features,
         connections,
         memory,
         advertised: endpoints,

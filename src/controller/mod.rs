@@ -9,6 +9,7 @@ pub mod admin;
 mod candidacy;
 mod config_changes;
 mod core;
+pub mod features;
 mod fenced;
 mod loader;
 mod nodes;

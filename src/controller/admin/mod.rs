@@ -11,6 +11,7 @@ mod create_topics;
 mod creation_error;
 mod delete_topics;
 mod elections;
+mod features;
 mod partitions;
 mod producer_ids;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use create_topics::{CreateTopics, CreatedTopic, NewTopic};
 pub use creation_error::CreateTopicError;
 pub use delete_topics::{DeleteTopicError, DeleteTopics, DeletedTopic, DeletionPermissions, TopicSelector};
 pub use elections::LeaderElectionError;
+pub use features::{FeatureDirection, FeatureUpdate, InvalidUpdate, UpdateFeaturesError};
 pub use partitions::{CreatePartitionsError, NewPartitions};
 pub use producer_ids::{ProducerIds, ProducerIdsError};
 

@@ -17,6 +17,12 @@ pub const ISR_CHANGES: &str = "/isr_change_notification";
 pub const LOG_DIR_EVENTS: &str = "/log_dir_event_notification";
 pub const PRODUCER_ID_BLOCK: &str = "/latest_producer_id_block";
 pub const FEATURE: &str = "/feature";
+/// What is ours alone; Kafka does not look at it.
+pub const BARNABAS: &str = "/barnabas";
+/// The levels of features, in the form of [`FEATURE`].
+pub const BARNABAS_FEATURES: &str = "/barnabas/features";
+/// The live brokers that know of features.
+pub const BARNABAS_BROKERS: &str = "/barnabas/brokers";
 
 /// The nodes that every broker makes sure of when it starts, parents first; persistent, with null data.
 pub const CREATED_AT_START: [&str; 18] = [
@@ -47,6 +53,10 @@ pub const LOG_DIR_EVENT_PREFIX: &str = "log_dir_event_";
 
 pub fn broker(id: BrokerId) -> String {
     format!("{BROKER_IDS}/{id}")
+}
+
+pub fn barnabas_broker(id: BrokerId) -> String {
+    format!("{BARNABAS_BROKERS}/{id}")
 }
 
 pub fn topic(name: &str) -> String {
