@@ -7,13 +7,19 @@
 //! appended to `__transaction_state` first and counts when it is committed.
 
 mod error;
+#[cfg(test)]
+mod history_tests;
 mod ids;
 mod markers;
 mod messages;
 mod options;
 mod records;
+#[cfg(test)]
+mod script_tests;
 mod service;
 mod shard;
+#[cfg(test)]
+mod testing;
 mod transaction;
 
 pub use error::TxnError;

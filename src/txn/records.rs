@@ -1,7 +1,7 @@
 //! The records of `__transaction_state`, byte for byte as Kafka writes them.
 //!
 //! The one key type is 0, a transactional id. Values are written in version 0, or in version 1, which has tagged
-//! fields, once the feature `transaction.version` is at level 1. Both are read.
+//! fields, once the feature `transaction.version` is at level 1 or the client's protocol needs them. Both are read.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,8 @@ fn encode_value(transaction: &Transaction, version: TransactionVersion) -> Optio
         transaction_start_timestamp_ms: transaction.start_timestamp.0,
         ..TransactionLogValue::default()
     };
-    if version == TransactionVersion::Classic {
+    // What follows from epochs that grow must not be lost, though the level was lowered meanwhile.
+    if version == TransactionVersion::Classic && !transaction.client_version.bumps_epochs() {
         return value.to_record(0).ok();
     }
     value.previous_producer_id = transaction.previous_producer_id.0;
@@ -189,12 +190,15 @@ mod tests {
 
     #[test]
     fn classic_records_lack_what_came_with_tagged_fields() {
-        let read = read_back(&transaction(TransactionState::Ongoing), TransactionVersion::Classic);
+        let classic = Transaction {
+            client_version: TransactionVersion::Classic,
+            ..transaction(TransactionState::Ongoing)
+        };
+        let read = read_back(&classic, TransactionVersion::Classic);
         let expected = Transaction {
             previous_producer_id: ProducerId::NONE,
             next_producer_id: ProducerId::NONE,
-            client_version: TransactionVersion::Classic,
-            ..transaction(TransactionState::Ongoing)
+            ..classic
         };
         assert_eq!(read, expected);
     }

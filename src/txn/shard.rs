@@ -309,6 +309,25 @@ impl TxnShard {
     }
 }
 
+#[cfg(test)]
+impl TxnShard {
+    /// What the log should say, without what is not stored.
+    pub fn stored(&self) -> std::collections::BTreeMap<TransactionalId, Transaction> {
+        let stored = self.entries.iter().filter(|(_, entry)| entry.is_stored());
+        // Records without tagged fields lack what only growing epochs need.
+        let comparable = |transaction: &Transaction| {
+            let mut transaction = transaction.clone();
+            transaction.last_producer_epoch = ProducerEpoch::NONE;
+            if !transaction.client_version.bumps_epochs() {
+                transaction.previous_producer_id = ProducerId::NONE;
+                transaction.client_version = TransactionVersion::Classic;
+            }
+            transaction
+        };
+        stored.map(|(id, entry)| (id.clone(), comparable(&entry.transaction))).collect()
+    }
+}
+
 impl Entry {
     /// Whether the log knows it.
     fn is_stored(&self) -> bool {
