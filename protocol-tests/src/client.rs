@@ -7,7 +7,7 @@ mod program;
 
 pub use event::{Event, Read};
 pub use judge::Walk;
-pub use program::{cached, cached_dir, java_classes, left_out, run};
+pub use program::{cached, cached_dir, java_classes, java_program, left_out, run};
 
 use std::path::Path;
 use std::process::Command;

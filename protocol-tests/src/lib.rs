@@ -27,5 +27,5 @@ pub use machine::{
 pub use process::{Finished, Line, Process};
 pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};
-pub use wait::{wait_for, wait_for_group};
+pub use wait::{wait_for, wait_for_group, wait_within};
 pub use zookeeper::{Znode, ZooKeeper};

@@ -15,11 +15,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Asks again and again until `reached` gives a value.
 #[track_caller]
 pub fn wait_for<T>(what: &str, reached: impl FnMut() -> Option<T>) -> T {
-    try_for(reached).unwrap_or_else(|| panic!("waited {LIMIT:?} for {what}"))
+    wait_within(LIMIT, what, reached)
 }
 
-fn try_for<T>(mut reached: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + LIMIT;
+/// As [`wait_for`], for what other programs do in their own, longer time.
+#[track_caller]
+pub fn wait_within<T>(limit: Duration, what: &str, reached: impl FnMut() -> Option<T>) -> T {
+    try_for(limit, reached).unwrap_or_else(|| panic!("waited {limit:?} for {what}"))
+}
+
+fn try_for<T>(limit: Duration, mut reached: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
         let value = reached();
         if value.is_some() {
@@ -36,7 +42,7 @@ fn try_for<T>(mut reached: impl FnMut() -> Option<T>) -> Option<T> {
 pub fn wait_for_group(connection: &mut Connection, group: &str, owned: &[(&str, usize)]) {
     let request = DescribeGroupsRequest { groups: vec![group.into()], ..Default::default() };
     let mut last = String::new();
-    let reached = try_for(|| {
+    let reached = try_for(LIMIT, || {
         let response = connection.call(3, &request);
         let described = response.groups.first()?;
         let mut found: Vec<(&str, usize)> = described

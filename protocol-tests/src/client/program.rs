@@ -88,6 +88,28 @@ pub fn java_classes(version: &str) -> Result<String, String> {
     Ok(format!("{}:{}/*", dir.display(), jars.display()))
 }
 
+/// A Java program beside Kafka's jars of `version`: a class of those jars, or (`source`) one of `clients/java`.
+pub fn java_program(version: &str, main_class: &str, source: Option<&str>) -> Result<Command, String> {
+    let jars = peer_jars(version)?;
+    let mut class_path = format!("{}/*", jars.display());
+    if let Some(source) = source {
+        let file = super::source("java").join(source);
+        let dir = cached(&format!("java-{version}-{main_class}"), std::slice::from_ref(&file), |dir| {
+            run(Command::new("javac").args(["-nowarn", "-cp", &class_path, "-d"]).arg(dir).arg(&file))
+        })?;
+        class_path = format!("{}:{class_path}", dir.display());
+    }
+    let peers = protocol_tests_dir().join("peers/conf");
+    let logging = match version.starts_with('4') {
+        true => format!("-Dlog4j2.configurationFile={}/tools-log4j2.properties", peers.display()),
+        false => format!("-Dlog4j.configuration=file:{}/tools-log4j.properties", peers.display()),
+    };
+    let mut command = Command::new("java");
+    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx384m", &logging]);
+    command.args(["-Dpeer.level=WARN", "-cp", &class_path, main_class]);
+    Ok(command)
+}
+
 fn peer_jars(version: &str) -> Result<PathBuf, String> {
     let peers = protocol_tests_dir().join("peers");
     run(Command::new(peers.join("fetch-jars.sh")).arg(version))?;

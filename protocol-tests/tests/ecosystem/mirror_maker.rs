@@ -1,0 +1,300 @@
+use protocol_tests::{Broker, Port, Process, Server, Tools, free_port, wait_within};
+
+use super::{SILENCE, can_run, start_java};
+
+#[test]
+fn mirror_maker_2_from_kafka_to_barnabas() {
+    mirror_2("kafka-3.9.2", "barnabas", "disabled");
+}
+
+#[test]
+fn mirror_maker_2_from_barnabas_to_kafka_exactly_once() {
+    mirror_2("barnabas", "kafka-4.3.1", "enabled");
+}
+
+#[test]
+fn mirror_maker_2_from_barnabas_to_barnabas_exactly_once() {
+    mirror_2("barnabas", "barnabas", "enabled");
+}
+
+#[test]
+fn mirror_maker_1_from_kafka_to_barnabas() {
+    mirror_1("kafka-3.9.2", "barnabas");
+}
+
+#[test]
+fn mirror_maker_1_from_barnabas_to_kafka() {
+    mirror_1("barnabas", "kafka-3.9.2");
+}
+
+#[test]
+fn mirror_maker_1_from_barnabas_to_barnabas() {
+    mirror_1("barnabas", "barnabas");
+}
+
+const RECORDS: usize = 300;
+const PARTITIONS: &str = "3";
+
+/// MirrorMaker 2 in its dedicated mode: records, topic settings, heartbeats and translated group offsets, with a
+/// restart of each Barnabas in the middle.
+#[track_caller]
+fn mirror_2(source: &str, target: &str, exactly_once: &str) {
+    if !can_run("MirrorMaker 2") {
+        return;
+    }
+    let (mut source, mut target) = (start(source), start(target));
+    let mut tools = Tools::of("4.3.1");
+    create(&mut tools, &source, &["--config", "retention.ms=123456789"]);
+    produce(&mut tools, &source, 0);
+    read_as_group(&mut tools, &source, "orders", RECORDS);
+
+    let (config, port) = (target.dir().join("mm2.properties"), free_port());
+    std::fs::write(&config, mm2_properties(&source, &target, &port, exactly_once))
+        .expect("write mm2.properties");
+    let start = || {
+        start_java("4.3.1", "org.apache.kafka.connect.mirror.MirrorMaker", &[&config.display().to_string()])
+    };
+    let mut mirror = start();
+    await_records(&mut tools, &target, "source.orders", RECORDS, &mut mirror);
+    restart(&mut source);
+    restart(&mut target);
+    produce(&mut tools, &source, RECORDS);
+    await_records(&mut tools, &target, "source.orders", 2 * RECORDS, &mut mirror);
+    stop(mirror);
+    let mut mirror = start();
+    produce(&mut tools, &source, 2 * RECORDS);
+    await_records(&mut tools, &target, "source.orders", 3 * RECORDS, &mut mirror);
+    assert_eq!(
+        records(&mut tools, &target, "source.orders", 3 * RECORDS),
+        records(&mut tools, &source, "orders", 3 * RECORDS)
+    );
+
+    await_text(
+        &mut tools,
+        "kafka-configs",
+        &target,
+        &["--describe", "--topic", "source.orders"],
+        "retention.ms=123456789",
+    );
+    await_text(&mut tools, "kafka-topics", &target, &["--list"], "heartbeats");
+    await_text(&mut tools, "kafka-topics", &target, &["--list"], "source.checkpoints.internal");
+    // The group goes on in the target behind what it had read in the source.
+    await_text(
+        &mut tools,
+        "kafka-consumer-groups",
+        &target,
+        &["--describe", "--group", "readers"],
+        "source.orders",
+    );
+    stop(mirror);
+    let rest = read_rest_as_group(&mut tools, &target, "source.orders");
+    // Translated offsets may lie a little before what was read, never behind it.
+    let lost = (RECORDS..3 * RECORDS).filter(|number| !rest.contains(&format!("key-{number}\t")));
+    assert_eq!(lost.count(), 0, "{rest}");
+}
+
+/// MirrorMaker 1 copies under the same name.
+#[track_caller]
+fn mirror_1(source: &str, target: &str) {
+    if !can_run("MirrorMaker 1") {
+        return;
+    }
+    let (mut source, mut target) = (start(source), start(target));
+    let mut tools = Tools::of("3.9.2");
+    create(&mut tools, &source, &[]);
+    create(&mut tools, &target, &[]);
+    produce(&mut tools, &source, 0);
+    // Makes internal topics, which stay where they are.
+    read_as_group(&mut tools, &source, "orders", RECORDS);
+
+    let file = |name: &str, text: String| {
+        let path = target.dir().join(name);
+        std::fs::write(&path, text).expect("write a file for MirrorMaker");
+        path.display().to_string()
+    };
+    let consumer = file(
+        "consumer.properties",
+        format!(
+            "bootstrap.servers={}\ngroup.id=mirror\nauto.offset.reset=earliest\nexclude.internal.topics=true\n\
+             metadata.max.age.ms=1000\n",
+            source.address()
+        ),
+    );
+    let producer = file("producer.properties", format!("bootstrap.servers={}\n", target.address()));
+    let arguments = [
+        "--consumer.config",
+        &consumer,
+        "--producer.config",
+        &producer,
+        "--include",
+        ".*",
+        "--offset.commit.interval.ms",
+        "500",
+    ];
+    let start = || start_java("3.9.2", "kafka.tools.MirrorMaker", &arguments);
+    let mut mirror = start();
+    await_records(&mut tools, &target, "orders", RECORDS, &mut mirror);
+    restart(&mut source);
+    restart(&mut target);
+    produce(&mut tools, &source, RECORDS);
+    await_records(&mut tools, &target, "orders", 2 * RECORDS, &mut mirror);
+    // Its orderly end commits what it has copied, so that nothing comes twice.
+    stop(mirror);
+    let mut mirror = start();
+    produce(&mut tools, &source, 2 * RECORDS);
+    await_records(&mut tools, &target, "orders", 3 * RECORDS, &mut mirror);
+    assert_eq!(
+        records(&mut tools, &target, "orders", 3 * RECORDS),
+        records(&mut tools, &source, "orders", 3 * RECORDS)
+    );
+    let groups = tools.run("kafka-consumer-groups", &["--bootstrap-server", &target.address(), "--list"]);
+    assert!(!groups.contains("readers"), "an internal topic was mirrored: {groups}");
+    stop(mirror);
+}
+
+#[track_caller]
+fn start(server: &str) -> Broker {
+    let mut settings = vec![("group.initial.rebalance.delay.ms", "0")];
+    settings.extend(super::ONE_TRANSACTION_LOG);
+    let mut broker = Broker::start_as(Server::named(server), &settings);
+    // A mirror whose connection breaks off asks for partitions that are gone.
+    broker.allow_log("connection");
+    broker
+}
+
+/// Real Kafka takes long to restart and is not what is tested here.
+#[track_caller]
+fn restart(broker: &mut Broker) {
+    if broker.server().is_barnabas() {
+        broker.restart();
+    }
+}
+
+#[track_caller]
+fn stop(mut mirror: Process) {
+    mirror.terminate();
+    assert!(mirror.wait(SILENCE).is_some(), "the mirror still runs\n{}", mirror.stderr_text());
+}
+
+#[track_caller]
+fn create(tools: &mut Tools, broker: &Broker, more: &[&str]) {
+    let address = broker.address();
+    let mut arguments =
+        vec!["--bootstrap-server", &address, "--create", "--topic", "orders", "--partitions", PARTITIONS];
+    arguments.extend(more);
+    tools.run("kafka-topics", &arguments);
+}
+
+#[track_caller]
+fn produce(tools: &mut Tools, broker: &Broker, from: usize) {
+    let input: String =
+        (from..from + RECORDS).map(|number| format!("key-{number}\tvalue of {number}\n")).collect();
+    tools.run_with_input(
+        "kafka-console-producer",
+        &["--bootstrap-server", &broker.address(), "--topic", "orders", "--property", "parse.key=true"],
+        &input,
+    );
+}
+
+/// Reads `count` records as a member of the group `readers` and commits.
+#[track_caller]
+fn read_as_group(tools: &mut Tools, broker: &Broker, topic: &str, count: usize) -> String {
+    consume(
+        tools,
+        broker,
+        topic,
+        count,
+        &["--group", "readers", "--from-beginning", "--property", "print.key=true"],
+    )
+}
+
+/// Goes on as a member of the group `readers` until nothing comes any more.
+#[track_caller]
+fn read_rest_as_group(tools: &mut Tools, broker: &Broker, topic: &str) -> String {
+    let address = broker.address();
+    let arguments = ["--bootstrap-server", &address, "--topic", topic, "--group", "readers"];
+    let more = ["--property", "print.key=true", "--timeout-ms", "10000"];
+    let run = tools.start("kafka-console-consumer", &[&arguments[..], &more[..]].concat());
+    tools.finish_with_any_status(run).stdout
+}
+
+/// A topic's records with their partitions, in an order that does not depend on how partitions are read.
+#[track_caller]
+fn records(tools: &mut Tools, broker: &Broker, topic: &str, count: usize) -> Vec<String> {
+    let more = ["--from-beginning", "--property", "print.key=true", "--property", "print.partition=true"];
+    let mut lines: Vec<String> =
+        consume(tools, broker, topic, count, &more).lines().map(str::to_owned).collect();
+    // Stable: within a partition the order of the log stays.
+    lines.sort_by_key(|line| line.split('\t').next().unwrap_or_default().to_owned());
+    lines
+}
+
+#[track_caller]
+fn consume(tools: &mut Tools, broker: &Broker, topic: &str, count: usize, more: &[&str]) -> String {
+    let (address, count) = (broker.address(), count.to_string());
+    let mut arguments = vec!["--bootstrap-server", &address, "--topic", topic, "--max-messages", &count];
+    arguments.extend(["--consumer-property", "isolation.level=read_committed", "--timeout-ms", "60000"]);
+    arguments.extend(more);
+    tools.run("kafka-console-consumer", &arguments)
+}
+
+/// Waits until the partitions of a topic together have `count` records; markers of transactions count as well, so
+/// that it may wait too short for what a reader sees, never too long.
+#[track_caller]
+fn await_records(tools: &mut Tools, broker: &Broker, topic: &str, count: usize, mirror: &mut Process) {
+    let address = broker.address();
+    wait_within(SILENCE, "the mirrored records", || {
+        assert!(mirror.is_running(), "the mirror ended\n{}", mirror.stderr_text());
+        let run = tools.start("kafka-get-offsets", &["--bootstrap-server", &address, "--topic", topic]);
+        let output = tools.finish_with_any_status(run);
+        let ends = output.stdout.lines().filter_map(|line| line.rsplit(':').next()?.parse::<usize>().ok());
+        (ends.sum::<usize>() >= count).then_some(())
+    });
+}
+
+#[track_caller]
+fn await_text(tools: &mut Tools, tool: &str, broker: &Broker, arguments: &[&str], text: &str) {
+    let address = broker.address();
+    let mut line = vec!["--bootstrap-server", &address];
+    line.extend(arguments);
+    wait_within(SILENCE, text, || {
+        let run = tools.start(tool, &line);
+        tools.finish_with_any_status(run).stdout.contains(text).then_some(())
+    });
+}
+
+fn mm2_properties(source: &Broker, target: &Broker, port: &Port, exactly_once: &str) -> String {
+    let flow = "source->target";
+    let mut text = format!(
+        "clusters=source,target\nsource.bootstrap.servers={}\ntarget.bootstrap.servers={}\n\
+         {flow}.enabled=true\ntarget->source.enabled=false\n{flow}.topics=orders\n{flow}.groups=readers\n\
+         target.exactly.once.source.support={exactly_once}\n\
+         dedicated.mode.enable.internal.rest=true\nlisteners=http://127.0.0.1:{}\n",
+        source.address(),
+        target.address(),
+        port.number
+    );
+    for setting in [
+        "replication.factor=1",
+        "checkpoints.topic.replication.factor=1",
+        "heartbeats.topic.replication.factor=1",
+        "offset-syncs.topic.replication.factor=1",
+        "offset.storage.replication.factor=1",
+        "offset.storage.partitions=2",
+        "status.storage.replication.factor=1",
+        "config.storage.replication.factor=1",
+        "offset.flush.interval.ms=500",
+        "sync.topic.acls.enabled=false",
+        "sync.topic.configs.interval.seconds=2",
+        "refresh.topics.interval.seconds=2",
+        "refresh.groups.interval.seconds=2",
+        "emit.checkpoints.interval.seconds=1",
+        "emit.heartbeats.interval.seconds=1",
+        "sync.group.offsets.enabled=true",
+        "sync.group.offsets.interval.seconds=1",
+    ] {
+        text.push_str(setting);
+        text.push('\n');
+    }
+    text
+}
