@@ -125,7 +125,7 @@ pub(super) async fn start_on(
         endpoints: endpoints.clone(),
         rack: config.load().broker_rack().map(str::to_owned),
         timestamp: clock.now(),
-        version: znodes::BrokerVersion::V5,
+        version: registration_version(&config.load()),
     };
     let patience = backend.registration_patience;
     let epoch = registration::register(&*session, &registered, patience).await?;
@@ -448,6 +448,15 @@ fn controller(
         clock: clock.clone(),
         random: random.clone(),
     })
+}
+
+/// The form of the registration that all brokers of the cluster can read.
+fn registration_version(config: &BrokerConfig) -> znodes::BrokerVersion {
+    match () {
+        () if speaks(config, "2.7-IV0") => znodes::BrokerVersion::V5,
+        () if speaks(config, "0.10.0-IV1") => znodes::BrokerVersion::V4,
+        () => znodes::BrokerVersion::V2,
+    }
 }
 
 /// `inter.broker.protocol.version` is this level or a later one.
