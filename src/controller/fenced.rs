@@ -9,7 +9,7 @@ use super::core::{Leadership, OtherPartitions, ReassignmentError, StoreCall, Sto
 use super::nodes;
 use super::patience::{self, RETRY_PAUSE, is_unknown};
 use crate::coordination::znodes::{self, PartitionReassignment, ReassignPartitions};
-use crate::coordination::{Create, CreateMode, Operation, OperationResult, Store, StoreError};
+use crate::coordination::{Create, CreateMode, NodeData, Operation, OperationResult, Store, StoreError};
 use crate::model::{TopicName, TopicPartition};
 
 /// Writes of a controller, each in a multi that checks its epoch: once another broker was elected, none of
@@ -66,6 +66,7 @@ impl FencedWriter {
                 }
             }
         }
+        self.assign_at_once(calls, &mut replies).await?;
         let mut answers = Vec::with_capacity(calls.len());
         for (call, reply) in calls.iter().zip(replies) {
             answers.push(match reply {
@@ -184,6 +185,38 @@ impl FencedWriter {
         })
     }
 
+    /// Writes the nodes of many topics side by side; those that somebody else is just writing go alone.
+    async fn assign_at_once(
+        &self,
+        calls: &[StoreCall],
+        replies: &mut [Option<StoreReply>],
+    ) -> Result<(), Deposed> {
+        let (mut topics, mut paths) = (Vec::new(), Vec::new());
+        for (at, call) in calls.iter().enumerate() {
+            if let StoreCall::SetAssignment { topic, others } = call {
+                topics.push((at, topic, *others));
+                paths.push(znodes::topic(&topic.name));
+            }
+        }
+        if topics.len() < 2 {
+            return Ok(());
+        }
+        let nodes = patience::read_each(&*self.store, &paths).await?;
+        let mut writes = Vec::new();
+        for ((at, topic, others), node) in topics.into_iter().zip(nodes) {
+            if let Some(node) = node {
+                writes.push((at, self.multi(vec![assignment_write(topic, others, &node)])));
+            }
+        }
+        for (at, write) in writes {
+            let is_written = accepted(write.await)?.is_some();
+            if let Some(reply) = replies.get_mut(at).filter(|_| is_written) {
+                *reply = Some(StoreReply::Done);
+            }
+        }
+        Ok(())
+    }
+
     /// Overwrites a topic's node. What somebody else adds to it meanwhile is not lost.
     pub async fn set_assignment(
         &self,
@@ -196,16 +229,7 @@ impl FencedWriter {
                 warn!(topic = %topic.name, "the topic's node is gone, its assignment is not written");
                 return Ok(StoreReply::Refused);
             };
-            let mut wanted = topic.clone();
-            if others == OtherPartitions::Stay
-                && let Some(current) = nodes::decode_topic(&topic.name, &node)
-            {
-                for (index, assignment) in current.partitions {
-                    wanted.partitions.entry(index).or_insert(assignment);
-                }
-            }
-            let data = Some(nodes::encode_topic(&wanted));
-            let set = Operation::Set { path: path.clone(), data, version: Some(node.stat.version) };
+            let set = assignment_write(topic, others, &node);
             match self.alone(vec![set]).await? {
                 Ok(_) => return Ok(StoreReply::Done),
                 Err(StoreError::BadVersion { .. } | StoreError::NoNode { .. }) => {}
@@ -379,6 +403,20 @@ fn state_operations(call: &StoreCall) -> Option<Vec<Operation>> {
         | StoreCall::SettleReassignments { .. }
         | StoreCall::RemovePreferredElection => None,
     }
+}
+
+/// A topic's node over the one that was read.
+fn assignment_write(topic: &TopicAssignment, others: OtherPartitions, read: &NodeData) -> Operation {
+    let mut wanted = topic.clone();
+    if others == OtherPartitions::Stay
+        && let Some(current) = nodes::decode_topic(&topic.name, read)
+    {
+        for (index, assignment) in current.partitions {
+            wanted.partitions.entry(index).or_insert(assignment);
+        }
+    }
+    let data = Some(nodes::encode_topic(&wanted));
+    Operation::Set { path: znodes::topic(&topic.name), data, version: Some(read.stat.version) }
 }
 
 fn create(path: String, data: Option<bytes::Bytes>) -> Operation {
