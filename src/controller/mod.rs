@@ -7,6 +7,8 @@
 
 pub mod admin;
 mod candidacy;
+#[cfg(test)]
+mod cluster_tests;
 mod config_changes;
 mod core;
 pub mod features;

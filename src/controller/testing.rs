@@ -1,6 +1,6 @@
 //! A broker's side of the controller for tests: a store in memory, and a channel that does what it is told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -67,6 +67,94 @@ impl ControlChannel for FakeBroker {
     }
 }
 
+/// The brokers of a cluster, as every controller in it reaches them.
+#[derive(Default)]
+pub struct FakeNetwork {
+    pub brokers: Mutex<BTreeMap<BrokerId, Arc<FakeBroker>>>,
+}
+
+impl ControlChannel for FakeNetwork {
+    fn send(
+        &self,
+        to: BrokerId,
+        request: ControlRequest,
+    ) -> BoxFuture<'_, Result<ControlResponse, ControlError>> {
+        Box::pin(async move {
+            let broker = self.brokers.lock().get(&to).cloned();
+            match broker {
+                Some(broker) => broker.send(to, request).await,
+                None => Err(ControlError::Unreachable { request: Box::new(request) }),
+            }
+        })
+    }
+}
+
+/// Several brokers on one store.
+pub struct FakeCluster {
+    pub ensemble: MemoryEnsemble,
+    pub network: Arc<FakeNetwork>,
+    /// By id.
+    pub running: BTreeMap<i32, Running>,
+}
+
+impl FakeCluster {
+    pub async fn start(ids: impl IntoIterator<Item = i32>) -> FakeCluster {
+        let ensemble = MemoryEnsemble::new();
+        let mut cluster = FakeCluster { ensemble, network: Arc::default(), running: BTreeMap::new() };
+        for id in ids {
+            cluster.add(id).await;
+        }
+        cluster
+    }
+
+    /// A broker in a session of its own. The first one becomes the controller.
+    pub async fn add(&mut self, id: i32) {
+        let session = Arc::new(self.ensemble.session());
+        self.add_on(session, id).await.unwrap();
+        if self.running.len() == 1 {
+            let mut status = self.running[&id].controller.subscribe();
+            status.wait_for(|status| status.active_epoch.is_some()).await.unwrap();
+        }
+    }
+
+    pub async fn add_on(&mut self, session: Arc<dyn Store>, id: i32) -> Result<(), StoreError> {
+        let broker = Arc::new(FakeBroker::default());
+        self.network.brokers.lock().insert(BrokerId(id), Arc::clone(&broker));
+        let channel = Arc::clone(&self.network) as Arc<dyn ControlChannel>;
+        let running = start_with(session, id, broker, channel).await?;
+        self.running.insert(id, running);
+        Ok(())
+    }
+
+    /// The broker is gone at once.
+    pub fn kill(&mut self, id: i32) {
+        self.network.brokers.lock().remove(&BrokerId(id));
+        if let Some(running) = self.running.remove(&id) {
+            self.ensemble.expire_session(running.store.session_id());
+        }
+    }
+
+    /// Waits until somebody is the controller.
+    pub async fn controller(&self) -> ControllerHandle {
+        loop {
+            for running in self.running.values() {
+                if running.controller.is_active() {
+                    return running.controller.clone();
+                }
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
+    pub fn broker(&self, id: i32) -> &FakeBroker {
+        &self.running[&id].broker
+    }
+
+    pub fn store(&self) -> MemoryStore {
+        self.ensemble.session()
+    }
+}
+
 /// The timestamp of everything in these tests.
 pub const NOW: Timestamp = Timestamp(1_795_982_690_929);
 
@@ -118,8 +206,18 @@ impl Drop for Running {
     }
 }
 
-/// Registers a broker in this session and runs its controller.
+/// Registers a broker in this session and runs its controller, which knows no other broker.
 pub async fn start(store: Arc<dyn Store>, id: i32, broker: Arc<FakeBroker>) -> Result<Running, StoreError> {
+    let channel = Arc::clone(&broker) as Arc<dyn ControlChannel>;
+    start_with(store, id, broker, channel).await
+}
+
+async fn start_with(
+    store: Arc<dyn Store>,
+    id: i32,
+    broker: Arc<FakeBroker>,
+    channel: Arc<dyn ControlChannel>,
+) -> Result<Running, StoreError> {
     registration::create_top_level_nodes(&*store).await?;
     registration::cluster_id(&*store, &Random::from_seed(2)).await?;
     let patience = std::time::Duration::from_secs(1);
@@ -129,7 +227,7 @@ pub async fn start(store: Arc<dyn Store>, id: i32, broker: Arc<FakeBroker>) -> R
         Err(error) => panic!("{error}"),
     }
     let (mut controller, handle) = Controller::new(options(id));
-    let (session, channel) = (Arc::clone(&store), Arc::clone(&broker));
+    let session = Arc::clone(&store);
     let task = tokio::spawn(async move { controller.run(session, channel, std::future::pending()).await });
     Ok(Running { store, broker, controller: handle, task })
 }

@@ -37,6 +37,7 @@ const WANTED: &[(&str, &[&str])] = &[
         &["C037", "C039", "C040", "C041", "C044", "C045", "C046", "C048", "KAFKA-1841", "franz-go gap 1"],
     ),
     ("admin", &["C080", "C082", "C084", "C085", "KAFKA-7082", "KAFKA-8875", "KAFKA-16807", "KAFKA-1580"]),
+    ("controller", &["C065", "C067"]),
     ("scale", &["C092", "C093", "KAFKA-6042", "KAFKA-6005"]),
     ("ops", &["C095", "C096", "KAFKA-4428"]),
     (

@@ -14,6 +14,10 @@ mod deletion;
 mod election;
 mod elections;
 mod event;
+#[cfg(test)]
+mod histories_tests;
+#[cfg(test)]
+mod kafka_tests;
 mod preferred;
 mod reassignment;
 mod requests;

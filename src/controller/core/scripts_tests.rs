@@ -54,14 +54,18 @@ fn run(script: &str) -> String {
     text
 }
 
-fn execute(world: &mut World, command: &str) {
+pub fn execute(world: &mut World, command: &str) {
     let words: Vec<&str> = command.split_whitespace().collect();
     let (verb, rest) = (words[0], &words[1..]);
     match verb {
         "elected" => world.elect(rest.iter().map(|word| registered(word)).collect()),
         "brokers" => world.run(Event::BrokersChanged(rest.iter().map(|word| registered(word)).collect())),
         "create" => world.create(vec![assigned(rest)]),
-        "write" => world.run(Event::TopicWritten(assigned(rest))),
+        "write" => {
+            let topic = assigned(rest);
+            world.topics.insert(topic.name.clone(), topic.clone());
+            world.run(Event::TopicWritten(topic));
+        }
         "delete" => world.delete(rest),
         "stopped" | "failed" | "led" => respond(world, verb, rest),
         "isr" => propose(world, rest),

@@ -18,6 +18,10 @@ pub struct World {
     pub lines: Vec<String>,
     /// All requests since it was emptied.
     pub requests: Vec<(BrokerId, ControlRequest)>,
+    /// After so many calls the controller dies: what it would have done then is not done.
+    pub calls_left: usize,
+    /// Every state that a controller or a leader wrote has to pass this.
+    pub check_write: fn(&Leadership, &Leadership),
 }
 
 pub fn settings() -> Settings {
@@ -113,6 +117,8 @@ impl World {
             unclean: BTreeSet::new(),
             lines: vec![],
             requests: vec![],
+            calls_left: usize::MAX,
+            check_write: |_, _| {},
         };
         world.elect(brokers.iter().map(|&id| broker(id, 1)).collect());
         world
@@ -156,8 +162,12 @@ impl World {
             if effects.calls.is_empty() {
                 return;
             }
-            let replies =
-                std::mem::take(&mut effects.calls).into_iter().map(|call| self.call(call)).collect();
+            let mut replies = Vec::new();
+            for call in std::mem::take(&mut effects.calls) {
+                let Some(left) = self.calls_left.checked_sub(1) else { return };
+                self.calls_left = left;
+                replies.push(self.call(call));
+            }
             effects = self.core.replied(replies);
         }
     }
@@ -183,6 +193,7 @@ impl World {
                 }
                 *version += 1;
                 let partition_epoch = *version;
+                (self.check_write)(current, &leadership);
                 *current = leadership;
                 StoreReply::Written { partition_epoch }
             }
