@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Semaphore};
 use tokio::task::JoinSet;
 
+use super::idle::{OPENING, ask};
 use super::members::{GROUP_SIZE, member};
 use super::requests::{create_topic, fetch_one, produce_one};
 use super::{LoadConnection, LoadError};
@@ -34,18 +35,18 @@ pub async fn produce_and_consume(address: &str, clients: &Clients) -> Result<(),
     for group in 0..groups {
         create_topic(address, &format!("{}-{group}", clients.prefix), GROUP_SIZE as i32).await?;
     }
-    let all = Arc::new(Barrier::new(clients.count));
+    let gate = Arc::new(Gate { opening: Semaphore::new(OPENING), all: Barrier::new(clients.count) });
     let mut running = JoinSet::new();
     for index in 0..lone {
-        let (address, clients, all) = (address.to_owned(), clients.clone(), Arc::clone(&all));
-        running.spawn(async move { lone_client(&address, &clients, index, &all).await });
+        let (address, clients, gate) = (address.to_owned(), clients.clone(), Arc::clone(&gate));
+        running.spawn(async move { lone_client(&address, &clients, index, &gate).await });
     }
     for group in 0..groups {
         let together = Arc::new(Barrier::new(GROUP_SIZE));
         for _ in 0..GROUP_SIZE {
             let (address, clients) = (address.to_owned(), clients.clone());
-            let (all, together) = (Arc::clone(&all), Arc::clone(&together));
-            running.spawn(async move { member(&address, &clients, group, &all, &together).await });
+            let (gate, together) = (Arc::clone(&gate), Arc::clone(&together));
+            running.spawn(async move { member(&address, &clients, group, &gate, &together).await });
         }
     }
     while let Some(ended) = running.join_next().await {
@@ -55,9 +56,24 @@ pub async fn produce_and_consume(address: &str, clients: &Clients) -> Result<(),
     Ok(())
 }
 
-async fn lone_client(address: &str, clients: &Clients, index: usize, all: &Barrier) -> Result<(), LoadError> {
+/// Where all clients meet before they begin.
+pub(super) struct Gate {
+    opening: Semaphore,
+    pub(super) all: Barrier,
+}
+
+/// A connection that the broker has accepted. No more are opened at once than fit into the backlog of any listener.
+pub(super) async fn open(address: &str, gate: &Gate) -> Result<LoadConnection, LoadError> {
+    let permit = gate.opening.acquire().await;
     let mut connection = LoadConnection::open(address).await?;
-    all.wait().await;
+    ask(&mut connection).await?;
+    drop(permit);
+    Ok(connection)
+}
+
+async fn lone_client(address: &str, clients: &Clients, index: usize, gate: &Gate) -> Result<(), LoadError> {
+    let mut connection = open(address, gate).await?;
+    gate.all.wait().await;
     let partition = index as i32 % PARTITIONS;
     for round in 0..clients.rounds {
         let value = value(&format!("client {index}"), round);

@@ -7,7 +7,7 @@ use super::requests::{create_topic, fetch_one, produce_one};
 use super::{LoadConnection, LoadError};
 
 /// How many connections are being opened at the same time: below the backlog of any listener.
-const OPENING: usize = 32;
+pub(super) const OPENING: usize = 32;
 
 /// Connections that have asked once and are silent since.
 pub struct IdleConnections(Vec<LoadConnection>);
@@ -54,7 +54,7 @@ pub async fn open_idle(address: &str, count: usize) -> Result<IdleConnections, L
     Ok(IdleConnections(all))
 }
 
-async fn ask(connection: &mut LoadConnection) -> Result<(), LoadError> {
+pub(super) async fn ask(connection: &mut LoadConnection) -> Result<(), LoadError> {
     let request =
         ApiVersionsRequest { client_software_name: "load".into(), client_software_version: "1".into() };
     check("ask for ApiVersions", connection.call(3, &request).await?.error_code)

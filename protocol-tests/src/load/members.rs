@@ -12,7 +12,7 @@ use wire::{
     OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
 };
 
-use super::clients::{Clients, expect_value, value};
+use super::clients::{Clients, Gate, expect_value, open, value};
 use super::error::check;
 use super::requests::{Patience, fetch_one, produce_one};
 use super::{LoadConnection, LoadError};
@@ -23,7 +23,8 @@ const SESSION_TIMEOUT_MS: i32 = 45_000;
 const FETCH_BYTES: i32 = 4096;
 const PROTOCOL_TYPE: &str = "load";
 
-/// Kafka's codes that only mean: join (again).
+/// Kafka's codes that only mean: join (again). The coordinator loads, is not known, has just been moved.
+const COORDINATOR_STARTS: [i16; 3] = [14, 15, 16];
 const REBALANCE_IN_PROGRESS: i16 = 27;
 const MEMBER_ID_REQUIRED: i16 = 79;
 
@@ -32,12 +33,12 @@ pub(super) async fn member(
     address: &str,
     clients: &Clients,
     group: usize,
-    all: &Barrier,
+    gate: &Gate,
     together: &Barrier,
 ) -> Result<(), LoadError> {
     let name = format!("{}-{group}", clients.prefix);
-    let connection = LoadConnection::open(address).await?;
-    all.wait().await;
+    let connection = open(address, gate).await?;
+    gate.all.wait().await;
     let mut member = Member { connection, name, id: String::new(), generation_id: -1 };
     member.find_coordinator().await?;
     let partition = member.join_complete_group().await?;
@@ -143,7 +144,7 @@ impl Member {
             self.id = response.member_id.to_string();
             return Ok(None);
         }
-        if response.error_code == REBALANCE_IN_PROGRESS {
+        if response.error_code == REBALANCE_IN_PROGRESS || COORDINATOR_STARTS.contains(&response.error_code) {
             return Ok(None);
         }
         check("join a group", response.error_code)?;

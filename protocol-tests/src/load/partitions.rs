@@ -50,7 +50,7 @@ pub async fn await_end_offsets(address: &str, many: &ManyPartitions, end: i64) -
             }
             // Those that have answered are not asked again.
             let mut answers = offsets.iter();
-            left.retain(|_| answers.next().is_none_or(Option::is_none));
+            left.retain(|_| answers.next().is_some_and(Option::is_none));
             if left.is_empty() {
                 break;
             }

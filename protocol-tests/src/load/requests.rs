@@ -1,5 +1,6 @@
 //! The requests that every kind of load sends, in versions that every broker since Kafka 2.4 serves.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -24,8 +25,10 @@ const LIST_OFFSETS_VERSION: i16 = 5;
 pub(super) const METADATA_VERSION: i16 = 8;
 
 const REQUEST_TIMEOUT_MS: i32 = 60_000;
-/// Much longer than anything takes on a slow machine: reaching it is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Much longer than anything takes on a slow machine, 5,000 partitions of Apache Kafka among it: reaching it is a failure.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// For something that is in the log.
+const FETCH_WAIT: Duration = Duration::from_secs(15);
 
 /// Creates a topic of one replica and waits until all its partitions answer.
 pub async fn create_topic(address: &str, name: &str, partitions: i32) -> Result<(), LoadError> {
@@ -71,22 +74,26 @@ pub async fn delete_topics(address: &str, prefix: &str) -> Result<(), LoadError>
     response.responses.iter().try_for_each(|topic| check("delete a topic", topic.error_code))
 }
 
-/// The log end offset of each partition; `None` = it does not answer yet.
+/// The log end offset of each of these partitions, in their order; `None` = it does not answer yet.
 pub(super) async fn end_offsets(
     connection: &mut LoadConnection,
     topic: &str,
     partitions: impl IntoIterator<Item = i32>,
 ) -> Result<Vec<Option<i64>>, LoadError> {
-    let partitions = partitions.into_iter().map(|partition_index| ListOffsetsPartition {
-        partition_index,
-        timestamp: -1,
-        ..Default::default()
-    });
-    let topics = vec![ListOffsetsTopic { name: topic.into(), partitions: partitions.collect() }];
+    let asked: Vec<i32> = partitions.into_iter().collect();
+    let partition =
+        |&partition_index| ListOffsetsPartition { partition_index, timestamp: -1, ..Default::default() };
+    let partitions = asked.iter().map(partition).collect();
+    let topics = vec![ListOffsetsTopic { name: topic.into(), partitions }];
     let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
     let response = connection.call(LIST_OFFSETS_VERSION, &request).await?;
-    let partitions = response.topics.into_iter().flat_map(|topic| topic.partitions);
-    Ok(partitions.map(|partition| (partition.error_code == 0).then_some(partition.offset)).collect())
+    // Kafka answers in an order of its own.
+    let answers = response.topics.into_iter().flat_map(|topic| topic.partitions);
+    let offsets: HashMap<i32, i64> = answers
+        .filter(|answer| answer.error_code == 0)
+        .map(|answer| (answer.partition_index, answer.offset))
+        .collect();
+    Ok(asked.iter().map(|partition| offsets.get(partition).copied()).collect())
 }
 
 /// The end offset of each partition of a topic that is all there.
@@ -190,7 +197,7 @@ pub(super) async fn fetch_one(
     offset: i64,
     max_bytes: i32,
 ) -> Result<Bytes, LoadError> {
-    let request = fetch_request(topic, partition, offset, PATIENCE / 4, max_bytes);
+    let request = fetch_request(topic, partition, offset, FETCH_WAIT, max_bytes);
     let response = connection.call(FETCH_VERSION, &request).await?;
     check("fetch", response.error_code)?;
     let answer = response.responses.into_iter().flat_map(|topic| topic.partitions).next();
