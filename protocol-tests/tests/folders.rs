@@ -153,6 +153,7 @@ fn a_folder_goes_from_kafka_to_barnabas_and_back_again() {
     let manifest = std::fs::read_to_string(data("log-dirs-3.9.2.json")).expect("read the manifest");
     let manifest = serde_json::from_str(&manifest).expect("the manifest is JSON");
     assert_same("the manifest and Barnabas", &manifest, &read_back(&broker));
+    check_with_kcat(&broker, &manifest);
     let mut zookeeper = Some(ZooKeeper::start(&[]));
     for round in 0..2 {
         let writers = [format!("barnabas-{round}"), format!("kafka-{round}")];
@@ -177,6 +178,32 @@ fn a_folder_goes_from_kafka_to_barnabas_and_back_again() {
         broker.hand_over(Server::Barnabas, None);
         broker.start_again();
         assert_same("Kafka and Barnabas after it", &seen, &read_back(&broker));
+    }
+}
+
+/// librdkafka, which reads committed records unless told otherwise, sees the offsets that the manifest names.
+#[track_caller]
+fn check_with_kcat(broker: &Broker, manifest: &Value) {
+    if !command_exists("kcat") {
+        return announce("folders: kcat is missing and left out");
+    }
+    for (topic, described) in manifest["topics"].as_object().expect("topics") {
+        for (partition, was) in described["partitions"].as_object().expect("partitions") {
+            let offset = |value: &Value| value.as_i64().expect("an offset");
+            let expected: Vec<i64> = match &was["read_committed_offsets"] {
+                Value::Array(offsets) => offsets.iter().map(offset).collect(),
+                _ => {
+                    let records = was["records"].as_array().expect("records");
+                    records.iter().map(|record| offset(&record["offset"])).collect()
+                }
+            };
+            let address = broker.address();
+            let (seen, _) = run(Command::new("kcat")
+                .args(["-b", &address, "-C", "-t", topic, "-p", partition, "-o", "beginning", "-e", "-q"])
+                .args(["-f", "%o\n"]));
+            let seen: Vec<i64> = seen.lines().filter_map(|line| line.parse().ok()).collect();
+            assert_eq!(seen, expected, "kcat reads {topic}-{partition}");
+        }
     }
 }
 
