@@ -32,6 +32,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ),
     ("log", &["C020", "C021", "C024", "KAFKA-14991", "KAFKA-4893", "KAFKA-2337"]),
     ("recovery", &["C026", "C027", "C028", "C030", "KAFKA-7335"]),
+    ("compaction", &["C031", "C032", "C033", "C036"]),
     (
         "groups",
         &["C037", "C039", "C040", "C041", "C044", "C045", "C046", "C048", "KAFKA-1841", "franz-go gap 1"],
