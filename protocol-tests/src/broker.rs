@@ -24,6 +24,8 @@ pub struct Broker {
     allowed_log_lines: Vec<String>,
     running: Option<Running>,
     zookeeper: Option<ZooKeeper>,
+    /// For a Kafka that joins others: their ZooKeeper, and its id.
+    joins: Option<(String, i32)>,
 }
 
 enum Running {
@@ -51,11 +53,38 @@ impl Broker {
         broker
     }
 
+    /// Starts a broker of the cluster on this ZooKeeper.
+    #[track_caller]
+    pub(crate) fn join(server: Server, id: i32, zookeeper: &str, settings: &[(&str, &str)]) -> Broker {
+        let mut broker = Broker::without_zookeeper(server, settings);
+        match broker.server {
+            Server::Barnabas => {
+                broker.set("broker.id", &id.to_string());
+                broker.set("zookeeper.connect", zookeeper);
+            }
+            Server::KafkaWithZooKeeper(_) | Server::KafkaWithoutZooKeeper(_) => {
+                broker.joins = Some((zookeeper.to_owned(), id));
+            }
+        }
+        broker.start_again();
+        broker
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     fn new(server: Server, settings: &[(&str, &str)]) -> Broker {
         let zookeeper = match &server {
             Server::KafkaWithZooKeeper(_) => Some(ZooKeeper::start(&[])),
             Server::Barnabas | Server::KafkaWithoutZooKeeper(_) => None,
         };
+        let mut broker = Broker::without_zookeeper(server, settings);
+        broker.zookeeper = zookeeper;
+        broker
+    }
+
+    fn without_zookeeper(server: Server, settings: &[(&str, &str)]) -> Broker {
         Broker {
             server,
             port: free_port(),
@@ -63,7 +92,8 @@ impl Broker {
             settings: settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             allowed_log_lines: Vec::new(),
             running: None,
-            zookeeper,
+            zookeeper: None,
+            joins: None,
         }
     }
 
@@ -273,6 +303,9 @@ impl Broker {
             vec!["start".to_owned(), version.to_owned(), "--port".into(), port, "--dir".into(), dir];
         if let Some(zookeeper) = &self.zookeeper {
             arguments.extend(["--zk".to_owned(), zookeeper.address()]);
+        }
+        if let Some((zookeeper, id)) = &self.joins {
+            arguments.extend(["--zk".to_owned(), zookeeper.clone(), "--id".to_owned(), id.to_string()]);
         }
         for (key, value) in &self.settings {
             arguments.extend(["--override".to_owned(), format!("{key}={value}")]);

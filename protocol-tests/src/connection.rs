@@ -32,10 +32,19 @@ impl Connection {
         Connection::open_as(address, Some("protocol-tests"))
     }
 
+    /// `None` when nobody listens there.
+    pub fn try_open(address: &str) -> Option<Connection> {
+        TcpStream::connect(address).ok().map(|stream| Connection::over(stream, Some("protocol-tests")))
+    }
+
     #[track_caller]
     pub fn open_as(address: &str, client_id: Option<&str>) -> Connection {
         let stream =
             TcpStream::connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        Connection::over(stream, client_id)
+    }
+
+    fn over(stream: TcpStream, client_id: Option<&str>) -> Connection {
         stream.set_nodelay(true).expect("set TCP_NODELAY");
         stream.set_read_timeout(Some(LIMIT)).expect("set a read timeout");
         stream.set_write_timeout(Some(LIMIT)).expect("set a write timeout");

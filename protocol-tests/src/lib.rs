@@ -7,6 +7,7 @@
 pub mod batch;
 mod broker;
 pub mod client;
+mod cluster;
 mod connection;
 pub mod load;
 mod log_scan;
@@ -19,6 +20,7 @@ mod wait;
 mod zookeeper;
 
 pub use broker::Broker;
+pub use cluster::Cluster;
 pub use connection::{CallError, Connection, encode};
 pub use machine::{
     Port, announce, barnabas_binary, build_dir, command_exists, free_port, protocol_tests_dir,

@@ -181,13 +181,18 @@ impl Connection {
     /// Metadata of all topics, or of one without making it.
     #[track_caller]
     pub fn metadata(&mut self, topic: Option<&str>) -> MetadataResponse {
+        self.try_metadata(topic).expect("an answer about topics")
+    }
+
+    /// As [`Connection::metadata`]; `None` when the connection ends instead.
+    pub fn try_metadata(&mut self, topic: Option<&str>) -> Option<MetadataResponse> {
         let named = |name: &str| vec![MetadataRequestTopic { name: Some(name.into()), ..Default::default() }];
         let request = MetadataRequest {
             topics: topic.map(named),
             allow_auto_topic_creation: false,
             ..Default::default()
         };
-        self.call(7, &request)
+        self.try_call(7, &request).ok()
     }
 
     /// Waits until the group has a coordinator that has loaded it.

@@ -6,13 +6,16 @@
 //! Versions: 2 flexible.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use wire::delete_records_response::{DeleteRecordsPartitionResult, DeleteRecordsTopicResult};
 use wire::{DeleteRecordsRequest, DeleteRecordsResponse};
 
 use super::error_code::replica_error;
 use super::{ErrorCode, RequestContext, Services};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, is_internal_topic};
+use crate::purgatory::{Waiter, WatchList};
 use crate::replica::Partition;
 use crate::security::{Operation, Resource};
 
@@ -24,12 +27,14 @@ pub async fn handle(
     context: &RequestContext,
     request: DeleteRecordsRequest,
 ) -> DeleteRecordsResponse {
+    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let deadline = Instant::now() + timeout;
     let mut response = DeleteRecordsResponse::default();
     for topic in request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in &topic.partitions {
             let index = PartitionIndex(wanted.partition_index);
-            let deleted = delete(services, context, &topic.name, index, wanted.offset).await;
+            let deleted = delete(services, context, &topic.name, index, wanted.offset, deadline).await;
             let (code, low_watermark) = match deleted {
                 Ok(low_watermark) => (ErrorCode::None, low_watermark),
                 Err(code) => (code, Offset::NONE),
@@ -51,6 +56,7 @@ async fn delete(
     topic: &str,
     index: PartitionIndex,
     offset: i64,
+    deadline: Instant,
 ) -> Result<Offset, ErrorCode> {
     if !services.authorizer.allows(context.principal(), Operation::Delete, Resource::Topic(topic)) {
         return Err(ErrorCode::TopicAuthorizationFailed);
@@ -71,7 +77,28 @@ async fn delete(
     if offset < Offset::ZERO || offset > high_watermark {
         return Err(ErrorCode::OffsetOutOfRange);
     }
-    raise_log_start(partition, offset).await
+    raise_log_start(Arc::clone(&partition), offset).await?;
+    wait_for_followers(&partition, offset, deadline).await
+}
+
+/// Followers hear of the new start with one fetch, and tell with the next that theirs is there too.
+async fn wait_for_followers(
+    partition: &Partition,
+    offset: Offset,
+    deadline: Instant,
+) -> Result<Offset, ErrorCode> {
+    let waiter = Waiter::new();
+    let _registration = WatchList::register(partition.watchers(), &waiter);
+    loop {
+        let low_watermark = partition.low_watermark();
+        if low_watermark >= offset {
+            return Ok(low_watermark);
+        }
+        partition.check_leader_epoch(LeaderEpoch::UNKNOWN, true).map_err(|error| replica_error(&error))?;
+        if tokio::time::timeout_at(deadline, waiter.wait()).await.is_err() {
+            return Err(ErrorCode::RequestTimedOut);
+        }
+    }
 }
 
 /// Rolls and renames files, so off the connection's worker.

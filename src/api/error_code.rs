@@ -6,7 +6,7 @@ use crate::controller::admin::{
     AlterConfigsError, CreatePartitionsError, CreateTopicError, DeleteTopicError, LeaderElectionError,
 };
 use crate::controller::placement::PlacementError;
-use crate::controller::{ElectionError, ReassignmentError};
+use crate::controller::{AlterPartitionError, ElectionError, ReassignmentError};
 use crate::group::GroupError;
 use crate::log::{LogError, ProducerError};
 use crate::metadata::control::{ControlOutcome, ControlRefusal};
@@ -568,6 +568,19 @@ fn broker_config_error(error: &ConfigError) -> ErrorCode {
         | ConfigError::Override { .. }
         | ConfigError::OverrideWithoutValue { .. }
         | ConfigError::UnicodeEscape { .. } => ErrorCode::InvalidRequest,
+    }
+}
+
+/// Answers to AlterPartition about one partition. Version 1 and older do not know INELIGIBLE_REPLICA.
+pub(super) fn alter_partition_error(version: i16, error: AlterPartitionError) -> ErrorCode {
+    match error {
+        AlterPartitionError::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+        AlterPartitionError::NotController => ErrorCode::NotController,
+        AlterPartitionError::FencedLeaderEpoch => ErrorCode::FencedLeaderEpoch,
+        AlterPartitionError::InvalidUpdateVersion => ErrorCode::InvalidUpdateVersion,
+        AlterPartitionError::InvalidRequest => ErrorCode::InvalidRequest,
+        AlterPartitionError::IneligibleReplica if version < 2 => ErrorCode::OperationNotAttempted,
+        AlterPartitionError::IneligibleReplica => ErrorCode::IneligibleReplica,
     }
 }
 

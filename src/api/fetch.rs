@@ -27,23 +27,24 @@ use super::error_code::fetch_error;
 use super::leader_hints::{LeaderEndpoint, LeaderHints};
 use super::{Answer, ErrorCode, Part, RequestContext, Services};
 use crate::log::{Conversion, ConversionError, LogError};
-use crate::model::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
+use crate::model::{BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
 use crate::purgatory::{Waiter, WatchList};
 use crate::records::{Codec, MessageFormat, RecordsError, TargetCompression};
 use crate::replica::{
-    FetchContext, FetchKind, FetchPartition, FetchSessionError, Isolation, Partition, PartitionChange,
-    PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef, begin_conversion,
+    FetchContext, FetchKind, FetchPartition, FetchSessionError, FollowerProgress, Isolation, Partition,
+    PartitionChange, PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef, begin_conversion,
 };
 use crate::security::{Operation, Resource};
 
 /// The replica id of consumers.
 const CONSUMER: i32 = -1;
-/// The replica id of the debug consumer, which may read from followers.
-const DEBUG_CONSUMER: i32 = -2;
 
 /// What the whole request asks for.
 struct Wanted {
     replica_id: i32,
+    needs_leader: bool,
+    /// Where the consumer is; empty = it does not say.
+    rack: Str,
     isolation: Isolation,
     bytes_max: usize,
     bytes_min: usize,
@@ -100,8 +101,12 @@ fn wanted(services: &Services, context: &RequestContext, request: &FetchRequest)
     // Followers ask for what they are configured to.
     let bytes_max = if replica_id >= 0 { request.max_bytes } else { request.max_bytes.min(limit) };
     let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    // Consumers that can be sent to a follower (KIP-392) may read from one.
+    let needs_leader = replica_id >= 0 || (replica_id == CONSUMER && context.version < 11);
     Wanted {
         replica_id,
+        needs_leader,
+        rack: request.rack_id.clone(),
         isolation,
         bytes_max: usize::try_from(bytes_max).unwrap_or(0),
         bytes_min: usize::try_from(request.min_bytes).unwrap_or(0),
@@ -162,6 +167,7 @@ async fn read_until_enough(
     fetch: &FetchContext,
 ) -> Vec<Read> {
     let mut reads = read_all(services, context, wanted, fetch).await;
+    record_follower(services, wanted, fetch, &reads);
     if is_enough(wanted, &reads) || Instant::now() >= wanted.deadline {
         return reads;
     }
@@ -191,7 +197,7 @@ fn is_enough(wanted: &Wanted, reads: &[Read]) -> bool {
     for read in reads {
         match &read.result {
             Err(_) => return true,
-            Ok(read) if read.diverging.is_some() => return true,
+            Ok(read) if read.diverging.is_some() || read.preferred.is_some() => return true,
             Ok(read) => size_bytes += read.read.as_ref().map_or(0, |read| read.size_bytes),
         }
     }
@@ -216,14 +222,17 @@ async fn read_all(
             isolation: wanted.isolation,
             current_leader_epoch: partition.current_leader_epoch,
             last_fetched_epoch: partition.last_fetched_epoch,
-            needs_leader: wanted.replica_id != DEBUG_CONSUMER,
+            needs_leader: wanted.needs_leader,
             may_wait: false,
         };
         let found = find(services, context, wanted, key);
         let mut conversion = None;
         let result = match &found {
             Ok(found) => match conversion_format(context, found, wanted) {
-                Ok(None) => read_one(found, parameters).await.map_err(|error| error_for(context, &error)),
+                Ok(None) => {
+                    let read = read_for(services, wanted, found, parameters).await;
+                    read.map_err(|error| error_for(context, &error))
+                }
                 Ok(Some(format)) => read_converted(context, found, parameters, format, &mut conversion).await,
                 Err(code) => Err(code),
             },
@@ -242,6 +251,46 @@ async fn read_all(
         reads.push(Read { key: key.clone(), partition: found.ok(), result, conversion });
     }
     reads
+}
+
+/// Notes how far a follower is: what it asks for it does not have yet, all else it has.
+fn record_follower(services: &Services, wanted: &Wanted, fetch: &FetchContext, reads: &[Read]) {
+    if wanted.replica_id < 0 {
+        return;
+    }
+    let now = services.clock.now();
+    for (read, (_, asked)) in reads.iter().zip(&fetch.partitions) {
+        if let (Some(partition), Ok(result)) = (&read.partition, &read.result)
+            && result.diverging.is_none()
+        {
+            let progress = FollowerProgress {
+                replica: BrokerId(wanted.replica_id),
+                fetch_offset: asked.fetch_offset,
+                log_start_offset: asked.log_start_offset,
+                leader_end: result.log_end_offset,
+            };
+            partition.record_follower(&progress, now);
+        }
+    }
+}
+
+/// Sends consumers to the replica nearest to them, and refuses followers that are none.
+async fn read_for(
+    services: &Services,
+    wanted: &Wanted,
+    partition: &Arc<Partition>,
+    parameters: ReadParameters,
+) -> Result<PartitionRead, ReplicaError> {
+    if wanted.replica_id >= 0 {
+        partition.check_follower(BrokerId(wanted.replica_id), parameters.current_leader_epoch)?;
+    } else if !wanted.rack.is_empty() && services.config.load().selects_replicas_by_rack() {
+        let nearest = partition.preferred_read_replica(&wanted.rack, parameters.fetch_offset);
+        if let Some(preferred) = nearest {
+            partition.check_leader_epoch(parameters.current_leader_epoch, parameters.needs_leader)?;
+            return Ok(PartitionRead { preferred: Some(preferred), ..partition.positions() });
+        }
+    }
+    read_one(partition, parameters).await
 }
 
 /// Reads here as long as nothing has to come from the disk, else on the blocking pool.
@@ -430,7 +479,7 @@ fn change(read: &Read) -> PartitionChange {
         Ok(read) => PartitionChange {
             has_records: read.read.as_ref().is_some_and(|read| read.size_bytes > 0),
             has_error: false,
-            has_news: read.diverging.is_some(),
+            has_news: read.diverging.is_some() || read.preferred.is_some(),
             high_watermark: read.high_watermark,
             log_start_offset: read.log_start_offset,
         },
@@ -464,6 +513,7 @@ fn partition_data(
                 };
                 aborted.into_iter().map(transaction).collect()
             });
+            data.preferred_read_replica = result.preferred.unwrap_or(BrokerId::NONE).0;
             if let Some((epoch, end_offset)) = result.diverging {
                 data.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end_offset.0 };
             }

@@ -17,9 +17,12 @@ mod transactions;
 
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
+mod allocate_producer_ids;
 mod alter_configs;
+mod alter_partition;
 mod alter_partition_reassignments;
 mod api_versions;
+mod controlled_shutdown;
 mod create_acls;
 mod create_partitions;
 mod create_topics;

@@ -81,7 +81,13 @@ macro_rules! api {
             advertised: $advertised,
             is_served_early: matches!(
                 ApiKey::$key,
-                ApiKey::LeaderAndIsr | ApiKey::StopReplica | ApiKey::UpdateMetadata
+                ApiKey::LeaderAndIsr
+                    | ApiKey::StopReplica
+                    | ApiKey::UpdateMetadata
+                    | ApiKey::ControlledShutdown
+                    | ApiKey::AlterPartition
+                    | ApiKey::AllocateProducerIds
+                    | ApiKey::ApiVersions
             ),
             is_pipelined: matches!(ApiKey::$key, ApiKey::Produce),
             begin: $begin,
@@ -98,6 +104,12 @@ pub static APIS: &[Api] = &[
     api!(LeaderAndIsr, 0..=7, Some(0..=7), plain!(leader_and_isr, wire::LeaderAndIsrRequest)),
     api!(StopReplica, 0..=4, Some(0..=4), plain!(stop_replica, wire::StopReplicaRequest)),
     api!(UpdateMetadata, 0..=8, Some(0..=8), plain!(update_metadata, wire::UpdateMetadataRequest)),
+    api!(
+        ControlledShutdown,
+        0..=3,
+        Some(0..=3),
+        plain!(controlled_shutdown, wire::ControlledShutdownRequest)
+    ),
     api!(OffsetCommit, 0..=10, Some(0..=10), plain!(offset_commit, wire::OffsetCommitRequest)),
     api!(OffsetFetch, 0..=10, Some(0..=10), plain!(offset_fetch, wire::OffsetFetchRequest)),
     api!(FindCoordinator, 0..=6, Some(0..=6), plain!(find_coordinator, wire::FindCoordinatorRequest)),
@@ -156,6 +168,7 @@ pub static APIS: &[Api] = &[
         plain!(list_partition_reassignments, wire::ListPartitionReassignmentsRequest)
     ),
     api!(OffsetDelete, 0..=0, Some(0..=0), plain!(offset_delete, wire::OffsetDeleteRequest)),
+    api!(AlterPartition, 0..=3, Some(0..=3), plain!(alter_partition, wire::AlterPartitionRequest)),
     api!(UpdateFeatures, 0..=2, Some(0..=2), plain!(update_features, wire::UpdateFeaturesRequest)),
     api!(DescribeCluster, 0..=2, Some(0..=2), plain!(describe_cluster, wire::DescribeClusterRequest)),
     api!(DescribeProducers, 0..=0, Some(0..=0), plain!(describe_producers, wire::DescribeProducersRequest)),
@@ -166,6 +179,12 @@ pub static APIS: &[Api] = &[
         plain!(describe_transactions, wire::DescribeTransactionsRequest)
     ),
     api!(ListTransactions, 0..=2, Some(0..=2), plain!(list_transactions, wire::ListTransactionsRequest)),
+    api!(
+        AllocateProducerIds,
+        0..=0,
+        Some(0..=0),
+        plain!(allocate_producer_ids, wire::AllocateProducerIdsRequest)
+    ),
     api!(
         ListConfigResources,
         0..=1,

@@ -14,9 +14,10 @@ use crate::controller::admin::{CreateTopics, NewTopic};
 use crate::coordination::MemoryEnsemble;
 use crate::log::LogDirectories;
 use crate::metadata::Image;
-use crate::model::{BrokerId, PartitionIndex};
+use crate::model::{BrokerId, Offset, PartitionIndex};
 use crate::observe::{Metrics, Names};
-use crate::replica::Partition;
+use crate::records::{self, AppendOrigin, BatchBuilder};
+use crate::replica::{AppendOptions, Partition, ReplicaError, ReplicaManager, WatchedOffset};
 use crate::runtime::fs::DiskFileSystem;
 use crate::runtime::{Clock, Random};
 
@@ -101,4 +102,116 @@ async fn the_controller_tells_other_brokers() {
         assert_eq!((ours.leader, ours.leader_epoch), (theirs.leader, theirs.leader_epoch));
         assert_ne!(ours.is_leader, theirs.is_leader);
     }
+}
+
+impl Member {
+    /// Appends one record to a partition that this broker leads, and waits until it is committed.
+    async fn append(&self, topic: &str, value: &'static str) -> Result<Offset, ReplicaError> {
+        let partition = self.partition(topic, 0);
+        let now = self.broker.services().clock.now();
+        let mut batch = BatchBuilder::new();
+        batch.append(now, None, Some(value.as_bytes()), &[]);
+        let rules = partition.settings().validation.clone();
+        let validated = records::validate(batch.build(), &rules, now)?;
+        let options =
+            AppendOptions { producer: AppendOrigin::Client.into(), needs_isr: true, leader_epoch: None };
+        let appended = partition.append(validated, &options, now)?;
+        let watched = WatchedOffset {
+            partition,
+            required_offset: appended.required_offset,
+            leader_epoch: appended.leader_epoch,
+        };
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        ReplicaManager::committed(&[watched], deadline).await.remove(0)?;
+        Ok(appended.info.first_offset)
+    }
+
+    /// Waits until all of these are in sync with this leader.
+    async fn wait_for_isr(&self, topic: &str, members: usize) {
+        let index = PartitionIndex(0);
+        self.wait_until(|image| image.partition(topic, index).is_some_and(|p| p.isr.len() == members)).await;
+    }
+
+    fn leads(&self, topic: &str) -> bool {
+        let partition = self.broker.services().replicas.partition(topic, PartitionIndex(0));
+        partition.is_ok_and(|partition| partition.role().is_leader)
+    }
+}
+
+/// Which of the members leads, once all have heard of the same one, which is not `gone`.
+async fn leader_of(members: &[Member], topic: &str, gone: BrokerId) -> usize {
+    for member in members {
+        let known = |image: &Image| {
+            let partition = image.partition(topic, PartitionIndex(0));
+            partition.is_some_and(|partition| partition.has_leader() && partition.leader != gone)
+        };
+        member.wait_until(known).await;
+    }
+    members.iter().position(|member| member.leads(topic)).unwrap()
+}
+
+/// The bytes of a partition's first segment.
+fn log_bytes(cluster: &Cluster, id: i32, topic: &str) -> Vec<u8> {
+    let path = cluster.dir.path().join(format!("{id}/{topic}-0/00000000000000000000.log"));
+    std::fs::read(path).unwrap()
+}
+
+async fn three(settings: &[(&str, &str)]) -> (Cluster, [Member; 3]) {
+    let cluster = Cluster::new(settings);
+    let (first, second, third) = (cluster.start(1).await, cluster.start(2).await, cluster.start(3).await);
+    first.wait_until(|image| image.brokers().len() == 3).await;
+    (cluster, [first, second, third])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_committed_is_on_all_replicas_byte_for_byte() {
+    let (cluster, members) = three(&[]).await;
+    members[0].create_topic("t", 1, 3).await;
+    let leader = &members[leader_of(&members, "t", BrokerId::NONE).await];
+    for (offset, value) in ["a", "b", "c"].into_iter().enumerate() {
+        assert_eq!(leader.append("t", value).await.unwrap(), Offset(offset as i64));
+    }
+    let expected = log_bytes(&cluster, leader.broker.id().0, "t");
+    assert!(expected.len() > 180);
+    for id in 1..=3 {
+        assert_eq!(log_bytes(&cluster, id, "t"), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_stops_and_comes_back_costs_nothing() {
+    let (cluster, members) = three(&[("min.insync.replicas", "2")]).await;
+    members[0].create_topic("t", 1, 3).await;
+    let at = leader_of(&members, "t", BrokerId::NONE).await;
+    members[at].append("t", "before").await.unwrap();
+    let [first, second, third] = members;
+    let mut members = vec![first, second, third];
+    let stopped = members.remove(at);
+    let id = stopped.broker.id();
+    stopped.broker.stop().await;
+    let leader = &members[leader_of(&members, "t", id).await];
+    assert_eq!(leader.append("t", "meanwhile").await.unwrap(), Offset(1));
+    let back = cluster.start(id.0).await;
+    leader.wait_for_isr("t", 3).await;
+    assert_eq!(leader.append("t", "after").await.unwrap(), Offset(2));
+    let expected = log_bytes(&cluster, leader.broker.id().0, "t");
+    for id in 1..=3 {
+        assert_eq!(log_bytes(&cluster, id, "t"), expected);
+    }
+    drop(back);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_is_gone_leaves_the_isr_and_too_few_refuse_writes() {
+    let (_cluster, [first, second, third]) = three(&[("min.insync.replicas", "3")]).await;
+    first.create_topic("t", 1, 3).await;
+    first.wait_for_isr("t", 3).await;
+    let members = [first, second, third];
+    let at = (leader_of(&members, "t", BrokerId::NONE).await + 1) % 3;
+    let mut members = Vec::from(members);
+    members.remove(at).broker.stop().await;
+    let leader = members.iter().find(|member| member.leads("t")).unwrap();
+    leader.wait_for_isr("t", 2).await;
+    let refused = leader.append("t", "a").await;
+    assert!(matches!(refused, Err(ReplicaError::NotEnoughReplicas { .. })), "{refused:?}");
 }

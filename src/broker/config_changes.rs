@@ -14,7 +14,7 @@ use crate::coordination::znodes::{self, ConfigEntity};
 use crate::coordination::{Store, StoreError};
 use crate::model::{BrokerId, TopicName};
 use crate::network::ConnectionTable;
-use crate::replica::ReplicaManager;
+use crate::replica::{Fetchers, ReplicaManager};
 use crate::runtime::task::Shutdown;
 
 /// The dynamic settings that concern one broker, as the store has them.
@@ -63,6 +63,7 @@ pub(super) struct ConfigApplier {
     pub(super) config: Arc<ArcSwap<BrokerConfig>>,
     pub(super) store: Arc<dyn Store>,
     pub(super) replicas: Arc<ReplicaManager>,
+    pub(super) fetchers: Arc<Fetchers>,
     pub(super) controller: ControllerHandle,
     pub(super) connections: Arc<ConnectionTable>,
 }
@@ -126,6 +127,7 @@ impl ConfigApplier {
             Ok(limits) => self.connections.change_limits(limits),
             Err(error) => error!(%error, "the limits of connections stay as they were"),
         }
+        self.fetchers.change_count(usize::try_from(config.num_replica_fetchers()).unwrap_or(1));
         let (old, new) = (before.topic_defaults(), config.topic_defaults());
         if old.unclean_leader_election_enable != new.unclean_leader_election_enable {
             self.controller.set_unclean_election_by_default(new.unclean_leader_election_enable).await;

@@ -13,7 +13,7 @@ use crate::group::{GroupService, OFFSETS_TOPIC};
 use crate::metadata::Cache;
 use crate::metadata::control::LeaderAndIsrRequest;
 use crate::model::{BrokerId, TopicName};
-use crate::replica::{ReplicaManager, RoleChange};
+use crate::replica::{Fetchers, ReplicaManager, RoleChange};
 use crate::runtime::{Clock, task};
 use crate::txn::{TRANSACTION_STATE_TOPIC, TxnService};
 
@@ -25,6 +25,7 @@ pub(super) struct LocalChannel {
     pub(super) metadata: Arc<Cache>,
     pub(super) replicas: Arc<ReplicaManager>,
     pub(super) groups: Arc<GroupService>,
+    pub(super) fetchers: Arc<Fetchers>,
     pub(super) transactions: Arc<TxnService>,
     pub(super) clock: Clock,
 }
@@ -42,6 +43,8 @@ impl ControlChannel for LocalChannel {
             match request {
                 ControlRequest::LeaderAndIsr(request) => self.lead_and_follow(request).await,
                 ControlRequest::StopReplica(request) => {
+                    let stopped = request.partitions.iter().map(|stop| &stop.topic_partition);
+                    self.fetchers.stop(stopped);
                     let replicas = Arc::clone(&self.replicas);
                     let now = self.clock.now();
                     let stop = move || replicas.stop_replicas(&request, now);
@@ -73,6 +76,7 @@ impl LocalChannel {
         let now = self.clock.now();
         let apply = move || replicas.become_leader_or_follower(&request, now);
         let reply = blocking(apply).await.map_err(|refusal| ControlError::Refused { refusal })?;
+        self.fetchers.apply(&reply.changes);
         for change in &reply.changes {
             self.tell_coordinators(change);
         }

@@ -7,8 +7,10 @@ mod cleaner;
 mod cluster_channel;
 #[cfg(test)]
 mod cluster_tests;
+mod cluster_transactions;
 mod config_changes;
 mod control_channel;
+mod controller_link;
 mod error;
 mod features;
 mod markers;
@@ -29,6 +31,8 @@ pub use error::StartError;
 pub use ready::Ready;
 
 use backend::Backend;
+
+use controller_link::ControllerLink;
 
 use crate::api::Services;
 use crate::config::BrokerConfig;
@@ -64,6 +68,8 @@ pub struct Broker {
     compaction: JoinHandle<()>,
     config_changes: JoinHandle<()>,
     features: JoinHandle<()>,
+    alter_isr: JoinHandle<()>,
+    controller_link: Arc<ControllerLink>,
     connections: Arc<ConnectionTable>,
     memory: Arc<RequestMemory>,
     /// With the ports that were bound.
@@ -115,14 +121,16 @@ impl Broker {
         }
     }
 
-    /// Stops in order: clients, coordinators, the controller, logs, the store.
+    /// Stops in order: leaderships (by having them moved), clients, coordinators, the controller, logs, the store.
     pub async fn stop(self) {
+        self.move_leaderships().await;
         self.clients.request();
         self.services.groups.stop();
         self.services.transactions.stop();
         self.clients.drained(DRAIN_MAX).await;
         self.parts.request();
-        for task in [self.controller, self.ticks, self.compaction, self.config_changes] {
+        let parts = [self.controller, self.ticks, self.compaction, self.config_changes, self.alter_isr];
+        for task in parts {
             if let Err(error) = task.await {
                 warn!(%error, "a part did not stop well");
             }
@@ -148,5 +156,17 @@ impl Broker {
             warn!(%error, "the store was not closed well");
         }
         info!("stopped");
+    }
+
+    /// Clients go on with other leaders before this broker goes. Nobody is waited for who cannot be there: alone there
+    /// is nobody to lead.
+    async fn move_leaderships(&self) {
+        let config = self.services.config.load();
+        if !config.controlled_shutdown_enable() || self.services.metadata.image().brokers().len() < 2 {
+            return;
+        }
+        let pause_ms = u64::try_from(config.controlled_shutdown_retry_backoff_ms()).unwrap_or(0);
+        let attempts = config.controlled_shutdown_max_retries();
+        self.controller_link.shut_down(attempts, Duration::from_millis(pause_ms)).await;
     }
 }

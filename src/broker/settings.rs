@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::config::{BrokerConfig, Compression, RecordVersion, TimestampType, TopicConfig};
+use crate::interbroker::RequestVersions;
 use crate::log::{Cleanup, LogConfig};
 use crate::network::{ConnectionLimits, ListenerOptions};
 use crate::records::{
     self, AppendOrigin, Codec, MessageFormat, RecordSetFormat, TargetCompression, ValidationRules,
 };
-use crate::replica::TopicSettings;
+use crate::replica::{FetcherOptions, TopicSettings};
 use crate::txn::TxnOptions;
 
 /// What a topic's settings mean for its logs and for what is appended to them.
@@ -85,6 +86,21 @@ pub(super) fn txn_options(config: &BrokerConfig) -> TxnOptions {
         id_expiration_check_interval_ms: i64::from(config.transaction_remove_expired_interval_ms()),
         two_phase_commit_enabled: config.transaction_two_phase_commit_enable(),
         write_timeout_ms: i64::from(config.request_timeout_ms()),
+    }
+}
+
+/// How this broker follows others.
+pub(super) fn fetcher_options(config: &BrokerConfig) -> FetcherOptions {
+    FetcherOptions {
+        listener: config.listeners().inter_broker.as_str().to_owned(),
+        fetchers_per_leader: unsigned(config.num_replica_fetchers()) as usize,
+        wait_max_ms: config.replica_fetch_wait_max_ms(),
+        bytes_min: config.replica_fetch_min_bytes(),
+        response_bytes_max: config.replica_fetch_response_max_bytes(),
+        partition_bytes_max: config.replica_fetch_max_bytes(),
+        backoff: Duration::from_millis(u64::from(unsigned(config.replica_fetch_backoff_ms()))),
+        request_timeout: Duration::from_millis(u64::from(unsigned(config.replica_socket_timeout_ms()))),
+        versions: RequestVersions::of(config.inter_broker_protocol_version()),
     }
 }
 

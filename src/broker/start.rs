@@ -7,16 +7,19 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use snafu::{ResultExt, ensure};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::backend::Backend;
 use super::cluster_channel::ClusterChannel;
+use super::cluster_transactions::{ClusterMarkers, ClusterVerifier};
 use super::config_changes::{ConfigApplier, DynamicSettings};
 use super::control_channel::{LocalChannel, topic_config};
+use super::controller_link::ControllerLink;
 use super::error::*;
 use super::features::FeatureApplier;
 use super::markers::LocalMarkers;
 use super::membership::Membership;
-use super::settings::{connection_limits, listener_options, topic_settings, txn_options};
+use super::settings::{connection_limits, fetcher_options, listener_options, topic_settings, txn_options};
 use super::shard_log::ReplicaShardLog;
 use super::{Broker, cleaner, ticks};
 use crate::api::{Gate, Services};
@@ -30,6 +33,7 @@ use crate::controller::{
 use crate::coordination::znodes::{ConfigEntity, FeatureStatus};
 use crate::coordination::{CurrentSession, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
+use crate::interbroker::{ConnectionOptions, Peers, RequestVersions};
 use crate::log::checkpoint::MetaProperties;
 use crate::log::{LoadAllOptions, LogCleaner, LogDirectories, LogManager};
 use crate::metadata::control::Endpoint;
@@ -38,15 +42,19 @@ use crate::model::{BrokerId, TopicName};
 use crate::network::{ConnectionTable, Listener, RequestMemory};
 use crate::observe::Metrics;
 use crate::quota::Quotas;
-use crate::replica::{FetchSessionOptions, FetchSessions, ReplicaManager, TopicSettings};
+use crate::replica::{
+    AlterIsr, FetchSessionOptions, FetchSessions, Fetchers, IsrChannel, ReplicaManager, TopicSettings,
+};
 use crate::runtime::fs::{DiskFileSystem, FileSystem};
 use crate::runtime::task::{self, ShutdownTrigger};
 use crate::runtime::{Clock, Random};
 use crate::security::Authorizer;
-use crate::txn::{MarkerChannel, TransactionVerifier, TransactionVersion, TxnService, TxnServiceParts};
+use crate::txn::{MarkerChannel, TransactionVersion, TxnService, TxnServiceParts};
 
 /// A controller that does not get to say what this broker leads is a fault, not a reason to wait for ever.
 const READY_MAX: Duration = Duration::from_secs(300);
+/// How long the controller may take to tell of all topics.
+const TOPICS_MAX: Duration = Duration::from_secs(60);
 /// Files of logs kept open at once, below the usual limits of a process.
 pub(super) const OPEN_FILES_MAX: usize = 8_000;
 
@@ -94,19 +102,28 @@ pub(super) async fn start_on(
     let logs = Arc::new(load_logs(directories, &config.load(), &settings, &clock, &random).await?);
     let metadata = Arc::new(Cache::default());
     let defaults = topic_settings(config.load().topic_defaults());
-    let replicas =
-        Arc::new(ReplicaManager::new(identity.broker_id, Arc::clone(&logs), Arc::clone(&metadata), defaults));
+    let replicas = Arc::new(ReplicaManager::new(
+        identity.broker_id,
+        Arc::clone(&logs),
+        Arc::clone(&metadata),
+        defaults,
+        config.load().replica_lag_time_max_ms(),
+    ));
     for (topic, settings) in settings {
         replicas.change_topic_settings(&topic, Some(settings));
     }
     let groups = Arc::new(groups(&config.load(), &replicas, &metadata, &clock, &random));
 
     let (parts, parts_shutdown) = ShutdownTrigger::new();
-    let markers: Arc<dyn MarkerChannel> = Arc::new(LocalMarkers {
+    let markers: Arc<dyn MarkerChannel> = Arc::new(ClusterMarkers {
         me: identity.broker_id,
-        replicas: Arc::clone(&replicas),
-        groups: Arc::clone(&groups),
-        clock: clock.clone(),
+        local: LocalMarkers {
+            me: identity.broker_id,
+            replicas: Arc::clone(&replicas),
+            groups: Arc::clone(&groups),
+            clock: clock.clone(),
+        },
+        peers: peers(&config.load(), identity.broker_id, &metadata),
     });
     let transactions = Arc::new(TxnService::new(TxnServiceParts {
         options: txn_options(&config.load()),
@@ -132,6 +149,13 @@ pub(super) async fn start_on(
     replicas.registered(epoch);
 
     let me = identity.broker_id;
+    let fetchers = Arc::new(Fetchers::new(
+        fetcher_options(&config.load()),
+        Arc::clone(&replicas),
+        Arc::clone(&metadata),
+        clock.clone(),
+        parts_shutdown.clone(),
+    ));
     let local = Arc::new(LocalChannel {
         me,
         config: Arc::clone(&config),
@@ -139,11 +163,22 @@ pub(super) async fn start_on(
         metadata: Arc::clone(&metadata),
         replicas: Arc::clone(&replicas),
         groups: Arc::clone(&groups),
+        fetchers: Arc::clone(&fetchers),
         transactions: Arc::clone(&transactions),
         clock: clock.clone(),
     });
     let channel = ClusterChannel::new(&config.load(), me, Arc::clone(&local));
     let (controller, controller_handle) = controller(&config.load(), me, &clock, &random);
+    let link = ControllerLink {
+        me,
+        replicas: Arc::clone(&replicas),
+        controller: controller_handle.clone(),
+        peers: peers(&config.load(), me, &metadata),
+    };
+    let link = Arc::new(link);
+    let isr_channel: Arc<dyn IsrChannel> = link.clone();
+    let alter_isr = AlterIsr::new(Arc::clone(&replicas), isr_channel, clock.clone());
+    let alter_isr = task::spawn_owner("ISR changes", alter_isr.run(parts_shutdown.clone()));
     let membership = Membership {
         backend: Arc::clone(&backend),
         current,
@@ -174,6 +209,7 @@ pub(super) async fn start_on(
         config: Arc::clone(&config),
         store: Arc::clone(&store),
         replicas: Arc::clone(&replicas),
+        fetchers,
         controller: controller_handle.clone(),
         connections: Arc::clone(&connections),
     };
@@ -198,7 +234,12 @@ pub(super) async fn start_on(
             ..FetchSessionOptions::default()
         }),
         groups,
-        verifier: Arc::clone(&transactions) as Arc<dyn TransactionVerifier>,
+        verifier: Arc::new(ClusterVerifier {
+            me,
+            local: Arc::clone(&transactions),
+            metadata: Arc::clone(&metadata),
+            peers: peers(&config.load(), me, &metadata),
+        }),
         transactions: Arc::clone(&transactions),
         markers,
         controller: controller_handle,
@@ -250,7 +291,13 @@ pub(super) async fn start_on(
     let compaction = task::spawn_owner("compaction", cleaner::run(compaction));
     let ticks = task::spawn_owner(
         "ticks",
-        ticks::run(Arc::clone(&logs), Arc::clone(&config), clock.clone(), parts_shutdown),
+        ticks::run(
+            Arc::clone(&logs),
+            Arc::clone(&services.replicas),
+            Arc::clone(&config),
+            clock.clone(),
+            parts_shutdown,
+        ),
     );
     let log_dirs = config.load().log_dirs().to_vec();
     Ok(Broker {
@@ -267,6 +314,8 @@ pub(super) async fn start_on(
         compaction,
         config_changes,
         features,
+        alter_isr,
+        controller_link: link,
         connections,
         memory,
         advertised: endpoints,
@@ -280,12 +329,16 @@ async fn wait_until_led(store: &dyn Store, metadata: &Cache, me: BrokerId) -> Re
     let mut topics = store.children(znodes::TOPICS).await.context(StoreSnafu)?;
     let deleted = store.children(znodes::DELETE_TOPICS).await.context(StoreSnafu)?;
     topics.retain(|topic| !deleted.contains(topic));
-    let is_led =
-        |image: &Image| image.broker(me).is_some() && topics.iter().all(|topic| image.topic(topic).is_some());
-    match tokio::time::timeout(READY_MAX, metadata.wait_until(is_led)).await {
-        Ok(_) => Ok(()),
-        Err(_) => NotReadySnafu { what: "the controller did not tell of all topics" }.fail(),
+    let is_known = |image: &Image| image.broker(me).is_some();
+    if tokio::time::timeout(READY_MAX, metadata.wait_until(is_known)).await.is_err() {
+        return NotReadySnafu { what: "the controller did not tell of this broker" }.fail();
     }
+    // A topic without any replica that lives has no leader that could be told of.
+    let are_told = |image: &Image| topics.iter().all(|topic| image.topic(topic).is_some());
+    if tokio::time::timeout(TOPICS_MAX, metadata.wait_until(are_told)).await.is_err() {
+        warn!("the controller did not tell of all topics");
+    }
+    Ok(())
 }
 
 pub(super) fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
@@ -462,6 +515,18 @@ fn registration_version(config: &BrokerConfig) -> znodes::BrokerVersion {
 /// `inter.broker.protocol.version` is this level or a later one.
 fn speaks(config: &BrokerConfig, level: &str) -> bool {
     ProtocolVersion::parse(level).is_some_and(|level| config.inter_broker_protocol_version() >= level)
+}
+
+/// Connections to the other brokers for one purpose: requests of one kind do not wait behind those of another.
+fn peers(config: &BrokerConfig, me: BrokerId, metadata: &Arc<Cache>) -> Arc<Peers> {
+    let timeout_ms = u64::try_from(config.request_timeout_ms()).unwrap_or(0);
+    let options = ConnectionOptions {
+        client_id: me.to_string().into(),
+        request_timeout: Duration::from_millis(timeout_ms),
+    };
+    let listener = config.listeners().inter_broker.as_str().to_owned();
+    let versions = RequestVersions::of(config.inter_broker_protocol_version());
+    Arc::new(Peers::new(Arc::clone(metadata), listener, options, versions))
 }
 
 /// What clients are told, with the bound ports where the settings leave them open.

@@ -10,6 +10,7 @@ use tracing::error;
 use crate::config::BrokerConfig;
 use crate::log::LogManager;
 use crate::model::Timestamp;
+use crate::replica::ReplicaManager;
 use crate::runtime::Clock;
 use crate::runtime::task::Shutdown;
 
@@ -18,6 +19,7 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(5);
 
 struct Ticks {
     logs: Arc<LogManager>,
+    replicas: Arc<ReplicaManager>,
     clock: Clock,
     config: Arc<ArcSwap<BrokerConfig>>,
 }
@@ -25,11 +27,12 @@ struct Ticks {
 /// Runs until the broker stops. Intervals are those of the start.
 pub(super) async fn run(
     logs: Arc<LogManager>,
+    replicas: Arc<ReplicaManager>,
     config: Arc<ArcSwap<BrokerConfig>>,
     clock: Clock,
     shutdown: Shutdown,
 ) {
-    let ticks = Arc::new(Ticks { logs, clock, config: Arc::clone(&config) });
+    let ticks = Arc::new(Ticks { logs, replicas, clock, config: Arc::clone(&config) });
     let config = config.load_full();
     let initial = Duration::from_millis(u64::try_from(config.log_initial_task_delay_ms()).unwrap_or(30_000));
     let every = |ms: i64| {
@@ -45,6 +48,9 @@ pub(super) async fn run(
     let mut log_starts = every(i64::from(config.log_flush_start_offset_checkpoint_interval_ms()));
     let mut high_watermarks = every(config.replica_high_watermark_checkpoint_interval_ms());
     let mut producers = every(i64::from(config.producer_id_expiration_check_interval_ms()));
+    let half_lag_ms = u64::try_from(config.replica_lag_time_max_ms() / 2).unwrap_or(1).max(1);
+    let mut isr = tokio::time::interval(Duration::from_millis(half_lag_ms));
+    isr.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut removal = tokio::time::interval(REMOVAL_INTERVAL);
     let mut stopping = shutdown.requested();
     loop {
@@ -60,6 +66,7 @@ pub(super) async fn run(
                     ticks.logs.producer_expiry_tick(expiration_ms, now);
                 }
             }
+            _ = isr.tick() => |ticks, now| ticks.replicas.isr_tick(now),
             _ = removal.tick() => |ticks, now| ticks.logs.removal_tick(now),
             () = &mut stopping => return,
         };

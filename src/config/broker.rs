@@ -105,6 +105,11 @@ impl BrokerConfig {
         }
     }
 
+    /// `replica.selector.class` names Kafka's only built-in selector.
+    pub fn selects_replicas_by_rack(&self) -> bool {
+        self.replica_selector_class().is_some_and(|class| class.ends_with("RackAwareReplicaSelector"))
+    }
+
     /// `barnabas.worker.threads`; `None` = by the number of cores.
     pub fn worker_threads(&self) -> Option<usize> {
         let threads = Reader { values: &self.values }.int("barnabas.worker.threads");

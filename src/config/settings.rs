@@ -182,6 +182,7 @@ settings! {
     replica_fetch_wait_max_ms: i32 = "replica.fetch.wait.max.ms";
     replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms";
     replica_lag_time_max_ms: i64 = "replica.lag.time.max.ms";
+    replica_selector_class: Option<String> = "replica.selector.class";
     replica_socket_receive_buffer_bytes: i32 = "replica.socket.receive.buffer.bytes";
     replica_socket_timeout_ms: i32 = "replica.socket.timeout.ms";
     request_timeout_ms: i32 = "request.timeout.ms";

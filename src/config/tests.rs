@@ -143,6 +143,7 @@ fn every_honoured_key_is_read() {
         "barnabas.worker.threads",
         "broker.id",
         "inter.broker.listener.name",
+        "inter.broker.protocol.version",
         "listener.security.protocol.map",
         "listeners",
         "log.dir",

@@ -12,7 +12,9 @@ mod error;
 mod fetch;
 mod offsets;
 mod peer;
+mod peers;
 mod shutdown;
+mod transactions;
 mod versions;
 
 pub use alter_partition::{AlterPartitionItem, AlteredPartition};
@@ -20,5 +22,7 @@ pub use connection::ConnectionOptions;
 pub use error::{PeerError, RemoteError};
 pub use fetch::{FetchedPartition, FollowerFetch, FollowerFetchPartition, FollowerFetched};
 pub use peer::Peer;
+pub use peers::Peers;
 pub use shutdown::AllocatedProducerIds;
+pub use transactions::{MarkersToWrite, PartitionResults, PartitionsOfTransaction};
 pub use versions::RequestVersions;

@@ -10,6 +10,7 @@ pub struct RequestVersions {
     pub update_metadata: i16,
     pub stop_replica: i16,
     pub controlled_shutdown: i16,
+    pub write_txn_markers: i16,
     /// `None` = leaders write their ISRs to the store themselves.
     pub alter_partition: Option<i16>,
     /// `None` = brokers take producer ids from the store themselves.
@@ -71,6 +72,7 @@ const UPDATE_METADATA: Steps = &[
 ];
 const STOP_REPLICA: Steps = &[("3.4-IV0", 4), ("2.6-IV0", 3), ("2.4-IV1", 2), ("2.2-IV0", 1)];
 const CONTROLLED_SHUTDOWN: Steps = &[("2.4-IV1", 3), ("2.2-IV0", 2), ("0.9.0", 1)];
+const WRITE_TXN_MARKERS: Steps = &[("2.8-IV0", 1)];
 const ALTER_PARTITION: Steps = &[("3.5-IV1", 3), ("3.3-IV3", 2), ("3.2-IV0", 1), ("2.7-IV2", 0)];
 const ALLOCATE_PRODUCER_IDS: Steps = &[("3.0-IV0", 0)];
 const TRUNCATION_ON_FETCH: Steps = &[("2.7-IV1", 1)];
@@ -86,6 +88,7 @@ impl RequestVersions {
             update_metadata: version(UPDATE_METADATA),
             stop_replica: version(STOP_REPLICA),
             controlled_shutdown: version(CONTROLLED_SHUTDOWN),
+            write_txn_markers: version(WRITE_TXN_MARKERS),
             alter_partition: version_at(level, ALTER_PARTITION),
             allocate_producer_ids: version_at(level, ALLOCATE_PRODUCER_IDS),
             truncates_on_fetch: version_at(level, TRUNCATION_ON_FETCH).is_some(),
@@ -116,6 +119,7 @@ mod tests {
             UPDATE_METADATA,
             STOP_REPLICA,
             CONTROLLED_SHUTDOWN,
+            WRITE_TXN_MARKERS,
             ALTER_PARTITION,
             ALLOCATE_PRODUCER_IDS,
             TRUNCATION_ON_FETCH,

@@ -6,6 +6,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use super::leading::{Proposals, Replication};
 use super::partition::WatchedOffset;
 use super::{Partition, ReplicaError, TopicSettings};
 use crate::log::LogManager;
@@ -27,6 +28,7 @@ pub struct ReplicaManager {
     me: BrokerId,
     logs: Arc<LogManager>,
     metadata: Arc<Cache>,
+    replication: Arc<Replication>,
     hosted: RwLock<HashMap<TopicName, HashMap<i32, Hosted>>>,
     settings: RwLock<Settings>,
     control: Mutex<ControlState>,
@@ -54,6 +56,8 @@ struct ControlState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleChange {
     pub topic_partition: TopicPartition,
+    /// `-1` = none at the moment.
+    pub leader: BrokerId,
     pub leader_epoch: LeaderEpoch,
     pub is_leader: bool,
 }
@@ -72,11 +76,18 @@ impl ReplicaManager {
         logs: Arc<LogManager>,
         metadata: Arc<Cache>,
         default_settings: TopicSettings,
+        lag_max_ms: i64,
     ) -> ReplicaManager {
+        let replication = Replication {
+            metadata: Arc::clone(&metadata),
+            lag_max_ms: AtomicI64::new(lag_max_ms),
+            proposals: Proposals::default(),
+        };
         ReplicaManager {
             me,
             logs,
             metadata,
+            replication: Arc::new(replication),
             hosted: RwLock::new(HashMap::new()),
             settings: RwLock::new(Settings { default: Arc::new(default_settings), of_topic: HashMap::new() }),
             control: Mutex::new(ControlState { controller_epoch: ControllerEpoch(0) }),
@@ -114,6 +125,17 @@ impl ReplicaManager {
             Some(_) => Err(ReplicaError::NotLeaderOrFollower),
             None => Err(ReplicaError::UnknownTopicOrPartition),
         }
+    }
+
+    /// Proposes to take out of ISRs who fell behind; every half of `replica.lag.time.max.ms`.
+    pub fn isr_tick(&self, now: Timestamp) {
+        for partition in self.partitions() {
+            partition.shrink_isr(now);
+        }
+    }
+
+    pub(super) fn replication(&self) -> &Arc<Replication> {
+        &self.replication
     }
 
     /// All replicas whose logs are online, in no order.
@@ -228,17 +250,20 @@ impl ReplicaManager {
         }
         let requested = state.leader_and_isr.leader_epoch;
         let current = partition.role().leader_epoch;
-        if requested < current {
+        // The same epoch again is what a new controller sends to everyone. The ISR in it may be older than the one
+        // that this leader was given since.
+        if requested <= current {
             return Err(ControlOutcome::StaleLeaderEpoch);
         }
         let is_new =
-            partition.take_role(self.me, &state.leader_and_isr, &state.replicas).map_err(|error| {
+            partition.take_role(self.me, &state.leader_and_isr, &state.replicas, now).map_err(|error| {
                 error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
                 "cannot take the role the controller gives");
                 ControlOutcome::StorageError
             })?;
         Ok(is_new.then(|| RoleChange {
             topic_partition: topic_partition.clone(),
+            leader: state.leader_and_isr.leader,
             leader_epoch: requested,
             is_leader: state.leader_and_isr.leader == self.me,
         }))
@@ -259,7 +284,13 @@ impl ReplicaManager {
                 if !topic_id.is_zero() && !known_id.is_zero() && known_id != topic_id {
                     return Err(ControlOutcome::InconsistentTopicId);
                 }
-                let partition = Arc::new(Partition::new(topic_partition.clone(), topic_id, log, settings));
+                let partition = Arc::new(Partition::new(
+                    topic_partition.clone(),
+                    topic_id,
+                    log,
+                    settings,
+                    Arc::clone(&self.replication),
+                ));
                 (Hosted::Online(Arc::clone(&partition)), Ok(partition))
             }
             Err(error) => {

@@ -5,18 +5,30 @@
 //! for every append and read, moves high watermarks, and wakes who waits for them. [`FetchSessions`] remember
 //! what a client fetches (KIP-227). Partition data itself is [`crate::log`]'s.
 
+mod alter_isr;
 mod conversion;
 mod error;
+mod fetch_plan;
 mod fetch_session;
+mod fetcher;
+mod fetchers;
+mod following;
+mod isr;
+mod leading;
 mod manager;
 mod partition;
+mod truncation;
 
+pub use alter_isr::{AlterIsr, IsrAnswer, IsrChannel, NoAnswer};
 pub use conversion::{begin_conversion, next_converted_piece};
 pub use error::ReplicaError;
 pub use fetch_session::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FetchSessionOptions, FetchSessions,
     PartitionChange, PartitionKey, TopicRef,
 };
+pub use fetchers::{FetcherOptions, Fetchers};
+pub use isr::Follower;
+pub use leading::{FollowerProgress, IsrProposal};
 pub use manager::{LeaderAndIsrReply, ReplicaManager, RoleChange};
 pub use partition::{
     AppendOptions, Appended, Isolation, Partition, PartitionRead, ReadParameters, Role, TopicSettings,

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use snafu::ensure;
 use tokio::task::JoinHandle;
 
@@ -10,6 +10,8 @@ use super::error::{
     FencedLeaderEpochSnafu, NotEnoughReplicasSnafu, NotLeaderOrFollowerSnafu, OffsetOutOfRangeSnafu,
     UnknownLeaderEpochSnafu,
 };
+use super::isr::InSync;
+use super::leading::Replication;
 use crate::log::{
     AbortedTransaction, AppendInfo, EpochEndOffset, FlushWanted, Log, LogConfig, LogError, LogRead,
     ProducerRules,
@@ -35,15 +37,18 @@ pub struct TopicSettings {
 /// Positions: log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset; all live in the
 /// [`Log`]. Only the leader moves the high watermark here: to the least log end offset of the in-sync replicas.
 pub struct Partition {
-    topic_partition: TopicPartition,
+    pub(super) topic_partition: TopicPartition,
     topic_id: RwLock<TopicId>,
-    log: Arc<Log>,
-    role: ArcSwap<Role>,
-    settings: ArcSwap<TopicSettings>,
-    watchers: Arc<WatchList>,
-    /// Held for the length of an append in read mode and of a role change in write mode, so that no append of
-    /// an old leadership lands after the new one began.
-    leadership: RwLock<()>,
+    pub(super) log: Arc<Log>,
+    pub(super) role: ArcSwap<Role>,
+    pub(super) settings: ArcSwap<TopicSettings>,
+    pub(super) watchers: Arc<WatchList>,
+    /// Empty where this broker follows.
+    pub(super) in_sync: Mutex<InSync>,
+    pub(super) replication: Arc<Replication>,
+    /// Held in read mode while an append or a follower's progress is worked in, and in write mode for a role
+    /// change, so that nothing of an old leadership lands after the new one began. Taken before `in_sync`.
+    pub(super) leadership: RwLock<()>,
 }
 
 /// What this broker is for a partition, and who else has it.
@@ -111,6 +116,7 @@ pub struct ReadParameters {
 /// What a fetch gets of one partition.
 #[derive(Clone, Debug, Default)]
 pub struct PartitionRead {
+    pub log_end_offset: Offset,
     pub high_watermark: Offset,
     pub last_stable_offset: Offset,
     pub log_start_offset: Offset,
@@ -118,6 +124,8 @@ pub struct PartitionRead {
     pub read: Option<LogRead>,
     /// `Some` for `read_committed`: the aborted transactions that touch what was read, by first offset.
     pub aborted: Option<Vec<AbortedTransaction>>,
+    /// Read from this replica instead (KIP-392).
+    pub preferred: Option<BrokerId>,
     /// The reader's log left ours: truncate to the end of this epoch.
     pub diverging: Option<(LeaderEpoch, Offset)>,
 }
@@ -137,6 +145,7 @@ impl Partition {
         topic_id: TopicId,
         log: Arc<Log>,
         settings: Arc<TopicSettings>,
+        replication: Arc<Replication>,
     ) -> Partition {
         let role = Role {
             is_leader: false,
@@ -154,6 +163,8 @@ impl Partition {
             role: ArcSwap::from_pointee(role),
             settings: ArcSwap::new(settings),
             watchers: Arc::new(WatchList::default()),
+            in_sync: Mutex::default(),
+            replication,
             leadership: RwLock::new(()),
         }
     }
@@ -198,6 +209,7 @@ impl Partition {
         me: BrokerId,
         state: &LeaderAndIsr,
         replicas: &[BrokerId],
+        now: Timestamp,
     ) -> Result<bool, ReplicaError> {
         let _exclusive = self.leadership.write();
         let before = self.role.load();
@@ -210,7 +222,7 @@ impl Partition {
         } else {
             before.epoch_start_offset
         };
-        self.role.store(Arc::new(Role {
+        let role = Arc::new(Role {
             is_leader,
             leader: state.leader,
             leader_epoch: state.leader_epoch,
@@ -218,8 +230,17 @@ impl Partition {
             isr: state.isr.clone(),
             replicas: replicas.to_vec(),
             epoch_start_offset,
-        }));
-        self.advance_high_watermark();
+        });
+        {
+            let mut in_sync = self.in_sync.lock();
+            if is_leader {
+                in_sync.take_role(me, state.leader_epoch, &state.isr, replicas, now);
+            } else {
+                in_sync.clear();
+            }
+        }
+        self.role.store(Arc::clone(&role));
+        self.advance_high_watermark(&role, now);
         self.watchers.wake_all();
         Ok(is_new_leadership)
     }
@@ -230,6 +251,7 @@ impl Partition {
         let mut role = Role::clone(&self.role.load());
         role.is_leader = false;
         role.leader = BrokerId::NONE;
+        self.in_sync.lock().clear();
         self.role.store(Arc::new(role));
         self.watchers.wake_all();
     }
@@ -247,24 +269,16 @@ impl Partition {
         let is_of_epoch = options.leader_epoch.is_none_or(|epoch| epoch == role.leader_epoch);
         ensure!(is_of_epoch, NotLeaderOrFollowerSnafu);
         if options.needs_isr {
-            let min_insync_replicas = self.settings.load().min_insync_replicas;
+            let min_insync_replicas = self.effective_min_insync_replicas(&role);
             let isr = role.isr.len();
             ensure!(isr >= min_insync_replicas, NotEnoughReplicasSnafu { isr, min_insync_replicas });
         }
         let info = self.log.append_as_leader(records, role.leader_epoch, options.producer, now)?;
+        self.advance_high_watermark(&role, now);
         drop(shared);
-        self.advance_high_watermark();
         self.watchers.wake_all();
         let required_offset = info.last_offset.plus(1);
         Ok(Appended { info, required_offset, leader_epoch: role.leader_epoch })
-    }
-
-    /// A leader whose ISR is itself alone has committed what it has appended.
-    fn advance_high_watermark(&self) {
-        let role = self.role.load();
-        if role.is_leader && role.isr == [role.leader] {
-            self.log.advance_high_watermark(self.log.log_end_offset());
-        }
     }
 
     /// Whether an append is committed: `Ok(false)` = not yet.
@@ -274,7 +288,8 @@ impl Partition {
         if self.log.high_watermark() < watched.required_offset {
             return Ok(false);
         }
-        let is_enough = role.isr.len() >= self.settings.load().min_insync_replicas;
+        let is_enough = role.replicas.len() <= 1
+            || self.in_sync.lock().maximal_count() >= self.effective_min_insync_replicas(&role);
         if is_enough { Ok(true) } else { Err(ReplicaError::NotEnoughReplicasAfterAppend) }
     }
 
@@ -303,19 +318,27 @@ impl Partition {
         }
     }
 
-    pub fn read(&self, parameters: &ReadParameters) -> Result<PartitionRead, ReplicaError> {
-        self.check_leader_epoch(parameters.current_leader_epoch, parameters.needs_leader)?;
-        // Positions are read once, in this order, so that the answer never shows a bound below what it gives.
+    /// The log's offsets, without records.
+    pub fn positions(&self) -> PartitionRead {
+        // They are read once, in this order, so that the answer never shows a bound below what it gives.
         let log_end_offset = self.log.log_end_offset();
         let high_watermark = self.log.high_watermark();
         let last_stable_offset = self.log.last_stable_offset().min(high_watermark);
         let log_start_offset = self.log.log_start_offset();
-        let positions = PartitionRead {
+        PartitionRead {
+            log_end_offset,
             high_watermark,
             last_stable_offset,
             log_start_offset,
             ..PartitionRead::default()
-        };
+        }
+    }
+
+    pub fn read(&self, parameters: &ReadParameters) -> Result<PartitionRead, ReplicaError> {
+        self.check_leader_epoch(parameters.current_leader_epoch, parameters.needs_leader)?;
+        let positions = self.positions();
+        let PartitionRead { log_end_offset, high_watermark, last_stable_offset, log_start_offset, .. } =
+            positions;
         if parameters.last_fetched_epoch != LeaderEpoch::UNKNOWN
             && let Some(diverging) = self.diverging(parameters)?
         {

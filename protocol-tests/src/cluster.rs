@@ -1,0 +1,176 @@
+use std::collections::BTreeMap;
+
+use wire::create_topics_request::{CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest};
+use wire::metadata_response::MetadataResponsePartition;
+
+use crate::{Broker, Connection, Server, ZooKeeper, wait_for};
+
+/// Brokers on one real ZooKeeper, of the same kind or of several. Dropping it stops all.
+pub struct Cluster {
+    /// By broker id; stopped before their ZooKeeper.
+    brokers: BTreeMap<i32, Broker>,
+    zookeeper: ZooKeeper,
+    settings: Vec<(String, String)>,
+}
+
+/// Sessions of 1.5 s, which a test can wait for; replicas that lag leave the ISR soon.
+const SETTINGS: &[(&str, &str)] = &[
+    ("zookeeper.session.timeout.ms", "1500"),
+    ("zookeeper.connection.timeout.ms", "60000"),
+    ("replica.lag.time.max.ms", "4000"),
+    ("controlled.shutdown.retry.backoff.ms", "200"),
+    ("offsets.topic.replication.factor", "3"),
+    ("offsets.topic.num.partitions", "3"),
+    ("transaction.state.log.replication.factor", "3"),
+    ("transaction.state.log.num.partitions", "3"),
+    ("group.initial.rebalance.delay.ms", "0"),
+];
+
+impl Cluster {
+    /// A ZooKeeper for brokers with these settings on top of the harness' own.
+    #[track_caller]
+    pub fn new(settings: &[(&str, &str)]) -> Cluster {
+        let mut all: BTreeMap<&str, &str> = SETTINGS.iter().copied().collect();
+        all.extend(settings.iter().copied());
+        let settings = all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        Cluster { brokers: BTreeMap::new(), zookeeper: ZooKeeper::start(&["tickTime=500"]), settings }
+    }
+
+    /// Three brokers of Barnabas with the ids 1, 2 and 3.
+    #[track_caller]
+    pub fn of_three(settings: &[(&str, &str)]) -> Cluster {
+        let mut cluster = Cluster::new(settings);
+        (1..=3).for_each(|id| cluster.add(id, Server::Barnabas));
+        cluster.wait_for_brokers(3);
+        cluster
+    }
+
+    /// Starts one more broker.
+    #[track_caller]
+    pub fn add(&mut self, id: i32, server: Server) {
+        let settings: Vec<(&str, &str)> =
+            self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let mut broker = Broker::join(server, id, &self.zookeeper.address(), &settings);
+        // What a machine under load makes brokers say of an ensemble with short sessions.
+        for text in ["lost the connection to ZooKeeper", "has expired", "joining the cluster again"] {
+            broker.allow_log(text);
+        }
+        for text in ["the broker's id is taken", "moved all leaderships"] {
+            broker.allow_log(text);
+        }
+        self.brokers.insert(id, broker);
+    }
+
+    pub fn broker(&mut self, id: i32) -> &mut Broker {
+        self.brokers.get_mut(&id).expect("the cluster has this broker")
+    }
+
+    pub fn zookeeper(&self) -> &ZooKeeper {
+        &self.zookeeper
+    }
+
+    /// Of all brokers that were started, as clients take it.
+    pub fn bootstrap(&self) -> String {
+        let addresses: Vec<String> = self.brokers.values().map(Broker::address).collect();
+        addresses.join(",")
+    }
+
+    pub fn connect(&self, id: i32) -> Connection {
+        Connection::open(&self.brokers.get(&id).expect("the cluster has this broker").address())
+    }
+
+    /// A connection to any broker that runs but this one.
+    pub fn connect_to_other(&self, than: i32) -> Connection {
+        let mut running = self.brokers.iter().filter(|(_, broker)| broker.is_running());
+        let (id, _) = running.find(|(id, _)| **id != than).expect("another broker of the cluster runs");
+        self.connect(*id)
+    }
+
+    #[track_caller]
+    pub fn wait_for_brokers(&self, count: usize) {
+        for id in self.brokers.keys() {
+            let mut connection = self.connect(*id);
+            wait_for("all brokers", || (connection.metadata(None).brokers.len() == count).then_some(()));
+        }
+    }
+
+    /// Creates a topic with its partitions on these brokers, the preferred leader first.
+    #[track_caller]
+    pub fn create_topic(&self, name: &str, partitions: &[&[i32]]) {
+        let assignments = partitions.iter().enumerate().map(|(index, brokers)| CreatableReplicaAssignment {
+            partition_index: i32::try_from(index).expect("few partitions"),
+            broker_ids: brokers.to_vec(),
+        });
+        let topic = CreatableTopic {
+            name: name.into(),
+            num_partitions: -1,
+            replication_factor: -1,
+            assignments: assignments.collect(),
+            ..Default::default()
+        };
+        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, ..Default::default() };
+        wait_for(&format!("topic {name}"), || {
+            let controller = self.connect_to_other(0).metadata(None).controller_id;
+            self.brokers.get(&controller)?;
+            let code = self.connect(controller).call(5, &request).topics[0].error_code;
+            // The first attempt may have been carried out without an answer.
+            (code == 0 || code == 36).then_some(())
+        });
+        for (index, brokers) in partitions.iter().enumerate() {
+            self.wait_for_isr(name, i32::try_from(index).expect("few partitions"), brokers, 0);
+        }
+    }
+
+    /// The controller, as another broker than `than` knows it.
+    #[track_caller]
+    pub fn controller(&self, than: i32) -> i32 {
+        wait_for("a controller", || {
+            let id = self.connect_to_other(than).metadata(None).controller_id;
+            (id > 0 && id != than).then_some(id)
+        })
+    }
+
+    /// A partition as another broker than `than` knows it.
+    pub fn partition(&self, topic: &str, index: i32, than: i32) -> Option<MetadataResponsePartition> {
+        let metadata = self.connect_to_other(than).metadata(Some(topic));
+        let partitions = metadata.topics.into_iter().flat_map(|topic| topic.partitions);
+        partitions.into_iter().find(|partition| partition.partition_index == index)
+    }
+
+    /// Waits for a leader other than `than`, and gives it.
+    #[track_caller]
+    pub fn leader(&self, topic: &str, index: i32, than: i32) -> i32 {
+        wait_for(&format!("a leader of {topic}-{index}"), || {
+            let leader = self.partition(topic, index, than)?.leader_id;
+            (leader > 0 && leader != than).then_some(leader)
+        })
+    }
+
+    /// Waits until exactly these are in sync, as another broker than `than` knows it.
+    #[track_caller]
+    pub fn wait_for_isr(&self, topic: &str, index: i32, members: &[i32], than: i32) {
+        let mut wanted = members.to_vec();
+        wanted.sort_unstable();
+        wait_for(&format!("{members:?} in sync with {topic}-{index}"), || {
+            let mut isr = self.partition(topic, index, than)?.isr_nodes;
+            isr.sort_unstable();
+            (isr == wanted).then_some(())
+        });
+    }
+
+    /// The bytes of a partition's first segment on a broker.
+    pub fn segment(&self, id: i32, topic: &str, index: i32) -> Vec<u8> {
+        let broker = self.brokers.get(&id).expect("the cluster has this broker");
+        let path = broker.data_dir().join(format!("{topic}-{index}/00000000000000000000.log"));
+        std::fs::read(&path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()))
+    }
+
+    /// All replicas hold the same bytes, once followers have what there is.
+    #[track_caller]
+    pub fn check_logs(&self, topic: &str, index: i32, brokers: &[i32]) {
+        wait_for(&format!("equal logs of {topic}-{index}"), || {
+            let logs: Vec<Vec<u8>> = brokers.iter().map(|id| self.segment(*id, topic, index)).collect();
+            logs.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
+        });
+    }
+}

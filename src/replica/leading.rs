@@ -1,0 +1,245 @@
+//! What a leader knows of its followers, and what follows from it: the high watermark and the ISR.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tracing::info;
+
+use super::error::{NotLeaderOrFollowerSnafu, UnknownLeaderEpochSnafu};
+use super::isr::Progress;
+use super::partition::Role;
+use super::{Partition, ReplicaError};
+use crate::log::Log;
+use crate::metadata::Cache;
+use crate::metadata::control::LeaderAndIsr;
+use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
+
+/// What the partitions of a broker share.
+pub(super) struct Replication {
+    pub(super) metadata: Arc<Cache>,
+    /// `replica.lag.time.max.ms`.
+    pub(super) lag_max_ms: AtomicI64,
+    pub(super) proposals: Proposals,
+}
+
+/// The partitions that propose another ISR, until somebody asks the controller for it. Each stands in it once, so that
+/// it is bounded by the partitions.
+#[derive(Default)]
+pub(super) struct Proposals {
+    partitions: Mutex<HashSet<TopicPartition>>,
+    added: Notify,
+}
+
+/// The ISR that a leader proposes, with the state that it is a change of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IsrProposal {
+    pub topic_partition: TopicPartition,
+    /// Zero = none.
+    pub topic_id: TopicId,
+    pub leader_epoch: LeaderEpoch,
+    pub partition_epoch: i32,
+    pub isr: Vec<BrokerId>,
+}
+
+/// A follower's fetch of one partition.
+#[derive(Clone, Copy, Debug)]
+pub struct FollowerProgress {
+    pub replica: BrokerId,
+    pub fetch_offset: Offset,
+    pub log_start_offset: Offset,
+    /// The leader's log end when the fetch was read.
+    pub leader_end: Offset,
+}
+
+impl Proposals {
+    pub(super) fn add(&self, partition: &TopicPartition) {
+        self.partitions.lock().insert(partition.clone());
+        self.added.notify_one();
+    }
+
+    /// All that stand here; waits for the first.
+    pub(super) async fn take(&self) -> HashSet<TopicPartition> {
+        loop {
+            let taken = std::mem::take(&mut *self.partitions.lock());
+            if !taken.is_empty() {
+                return taken;
+            }
+            self.added.notified().await;
+        }
+    }
+}
+
+impl Partition {
+    /// Refuses fetches of brokers that are no replicas of this partition.
+    pub fn check_follower(
+        &self,
+        replica: BrokerId,
+        current_leader_epoch: LeaderEpoch,
+    ) -> Result<(), ReplicaError> {
+        let role = self.role();
+        if role.replicas.contains(&replica) {
+            return Ok(());
+        }
+        // With an epoch the follower has heard of an assignment that this leader has not.
+        if current_leader_epoch == LeaderEpoch::UNKNOWN {
+            return NotLeaderOrFollowerSnafu.fail();
+        }
+        let current = role.leader_epoch;
+        UnknownLeaderEpochSnafu { requested: current_leader_epoch, current }.fail()
+    }
+
+    /// Notes how far a follower is. Moves the high watermark and proposes the follower for the ISR where that follows.
+    pub fn record_follower(&self, progress: &FollowerProgress, now: Timestamp) {
+        let _shared = self.leadership.read();
+        let role = self.role.load();
+        if !role.is_leader {
+            return;
+        }
+        let FollowerProgress { replica, fetch_offset, log_start_offset, leader_end } = *progress;
+        let is_alive = self.replication.metadata.image().broker(replica).is_some();
+        let joins = {
+            let mut in_sync = self.in_sync.lock();
+            in_sync.record(replica, &Progress { fetch_offset, log_start_offset, at: now, leader_end });
+            let high_watermark = self.log.high_watermark();
+            in_sync.propose_join(replica, high_watermark, role.epoch_start_offset, is_alive)
+        };
+        if let Some(isr) = joins {
+            self.proposed(&role, &isr);
+        }
+        if self.advance_high_watermark(&role, now) || self.waits_for_log_start() {
+            self.watchers.wake_all();
+        }
+    }
+
+    /// Moves the high watermark to what all replicas that count have; answers whether it moved. The caller holds the
+    /// leadership.
+    pub(super) fn advance_high_watermark(&self, role: &Role, now: Timestamp) -> bool {
+        if !role.is_leader {
+            return false;
+        }
+        let leader_end = self.log.log_end_offset();
+        if role.replicas.len() <= 1 {
+            return self.log.advance_high_watermark(leader_end);
+        }
+        // Fewer replicas than must acknowledge: nothing becomes visible that a failure could take back.
+        if role.isr.len() < self.effective_min_insync_replicas(role) {
+            return false;
+        }
+        let lag_max_ms = self.replication.lag_max_ms.load(Ordering::Relaxed);
+        let is_alive = |id| self.replication.metadata.image().broker(id).is_some();
+        let to = self.in_sync.lock().high_watermark(leader_end, now, lag_max_ms, is_alive);
+        self.log.advance_high_watermark(to)
+    }
+
+    /// `min.insync.replicas`, but no more than there are replicas.
+    pub(super) fn effective_min_insync_replicas(&self, role: &Role) -> usize {
+        self.settings.load().min_insync_replicas.min(role.replicas.len())
+    }
+
+    /// Proposes that followers which fell behind leave the ISR.
+    pub(super) fn shrink_isr(&self, now: Timestamp) {
+        let _shared = self.leadership.read();
+        let role = self.role.load();
+        if !role.is_leader || role.isr.len() <= 1 {
+            return;
+        }
+        let lag_max_ms = self.replication.lag_max_ms.load(Ordering::Relaxed);
+        let leader_end = self.log.log_end_offset();
+        let left = self.in_sync.lock().propose_leave(leader_end, now, lag_max_ms);
+        if let Some(isr) = left {
+            self.proposed(&role, &isr);
+        }
+    }
+
+    fn proposed(&self, role: &Role, isr: &[BrokerId]) {
+        let TopicPartition { topic, partition } = &self.topic_partition;
+        info!(%topic, partition = partition.0, leader_epoch = role.leader_epoch.0, from = ?role.isr, to = ?isr,
+            "proposing another ISR");
+        self.replication.proposals.add(&self.topic_partition);
+    }
+
+    /// What to ask the controller for; `None` when the change is void.
+    pub(super) fn proposal(&self) -> Option<IsrProposal> {
+        let role = self.role.load();
+        let isr = self.in_sync.lock().pending()?.to_vec();
+        role.is_leader.then(|| IsrProposal {
+            topic_partition: self.topic_partition.clone(),
+            topic_id: self.topic_id(),
+            leader_epoch: role.leader_epoch,
+            partition_epoch: role.partition_epoch,
+            isr,
+        })
+    }
+
+    /// Takes the state that the controller stored. One of another leadership, or older than the known one, is late.
+    pub(super) fn isr_altered(&self, state: &LeaderAndIsr, now: Timestamp) {
+        let _exclusive = self.leadership.write();
+        let mut role = Role::clone(&self.role.load());
+        let is_late = state.leader_epoch != role.leader_epoch || state.partition_epoch < role.partition_epoch;
+        if !role.is_leader || is_late {
+            return;
+        }
+        let TopicPartition { topic, partition } = &self.topic_partition;
+        info!(%topic, partition = partition.0, leader_epoch = role.leader_epoch.0, isr = ?state.isr,
+            "the ISR changed");
+        role.isr = state.isr.clone();
+        role.partition_epoch = state.partition_epoch;
+        self.in_sync.lock().commit(state.isr.clone());
+        let role = Arc::new(role);
+        self.role.store(Arc::clone(&role));
+        self.advance_high_watermark(&role, now);
+        self.watchers.wake_all();
+    }
+
+    /// The controller will not make this change.
+    pub(super) fn isr_refused(&self, leader_epoch: LeaderEpoch) {
+        let _shared = self.leadership.read();
+        if self.role.load().leader_epoch == leader_epoch {
+            self.in_sync.lock().abandon();
+        }
+    }
+
+    /// The in-sync replica in the reader's rack that has most of what it wants; `None` = the leader, which is this
+    /// broker (KIP-392).
+    pub fn preferred_read_replica(&self, rack: &str, fetch_offset: Offset) -> Option<BrokerId> {
+        let role = self.role.load();
+        if !role.is_leader {
+            return None;
+        }
+        let image = self.replication.metadata.image();
+        let is_near =
+            |id: BrokerId| image.broker(id).is_some_and(|broker| broker.rack.as_deref() == Some(rack));
+        if is_near(role.leader) {
+            return None;
+        }
+        let in_sync = self.in_sync.lock();
+        let near = in_sync.followers().iter().filter(|(id, follower)| {
+            let has_offset =
+                follower.log_start_offset <= fetch_offset && fetch_offset <= follower.log_end_offset;
+            role.isr.contains(id) && has_offset && is_near(**id)
+        });
+        let best = near.max_by_key(|(_, follower)| (follower.log_end_offset, follower.last_caught_up));
+        best.map(|(id, _)| *id)
+    }
+
+    /// The least log start of the replicas that live: what DeleteRecords waits for.
+    pub fn low_watermark(&self) -> Offset {
+        let image = self.replication.metadata.image();
+        let in_sync = self.in_sync.lock();
+        let followers = in_sync.followers().iter().filter(|(id, _)| image.broker(**id).is_some());
+        let starts = followers.map(|(_, follower)| follower.log_start_offset);
+        starts.chain([self.log.log_start_offset()]).min().unwrap_or(Offset::ZERO)
+    }
+
+    /// Whether somebody may wait for followers to raise their log starts: then each of their fetches is news.
+    fn waits_for_log_start(&self) -> bool {
+        !self.watchers.is_empty() && log_start_was_raised(&self.log)
+    }
+}
+
+fn log_start_was_raised(log: &Log) -> bool {
+    log.log_start_offset() > Offset::ZERO
+}
