@@ -126,8 +126,10 @@ pub fn validate(
         RecordSet::Batch(batch) => {
             check_batch(&batch, rules)?;
             match rules.message_format {
-                MessageFormat::V2 => vec![stored_form(batch, rules, now)?],
-                MessageFormat::V0 | MessageFormat::V1 => convert::convert(&[batch], rules, now)?,
+                MessageFormat::V2 if !loses_append_time(&batch.header, rules)? => {
+                    vec![stored_form(batch, rules, now)?]
+                }
+                _ => convert::convert(&[batch], rules, now)?,
             }
         }
         RecordSet::Messages(messages) => {
@@ -244,6 +246,18 @@ fn inflate_limits(rules: &ValidationRules) -> InflateLimits {
     }
 }
 
+/// Whether a producer's append time, which is one for all records, is to be each record's own time in a batch that
+/// is written anew anyway.
+fn loses_append_time(header: &BatchHeader, rules: &ValidationRules) -> Result<bool, RecordsError> {
+    let source = header.attributes.codec()?;
+    let is_kept = match rules.compression {
+        TargetCompression::Producer => true,
+        TargetCompression::Fixed(target, _) => source == target,
+    };
+    let has_append_time = header.attributes.timestamp_type() == TimestampType::LogAppendTime;
+    Ok(has_append_time && !is_kept && rules.timestamp_type == TimestampType::CreateTime)
+}
+
 /// Checks the records and gives the batch the codec and the timestamps that the topic wants.
 fn stored_form(
     batch: Batch,
@@ -345,6 +359,7 @@ fn check_records<S: Source>(
     rules: &ValidationRules,
     now: Timestamp,
 ) -> Result<Timestamp, RecordsError> {
+    let has_append_time = header.attributes.timestamp_type() == TimestampType::LogAppendTime;
     let mut max_timestamp = Timestamp::NONE;
     let mut rejected = Rejected::default();
     for batch_index in 0..header.record_count {
@@ -357,6 +372,7 @@ fn check_records<S: Source>(
         else {
             return Err(malformed(RecordFault::TimestampDelta));
         };
+        let timestamp = if has_append_time { header.max_timestamp } else { timestamp };
         max_timestamp = max_timestamp.max(timestamp);
         if let Some(reason) = rejection(shape.has_key, timestamp, header, rules, now) {
             rejected.add(batch_index, timestamp, reason, rules, now);

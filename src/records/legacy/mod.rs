@@ -13,4 +13,6 @@ pub(super) use walk::Messages;
 pub(super) use write::MessageSetBuilder;
 
 #[cfg(test)]
+mod kafka_tests;
+#[cfg(test)]
 mod tests;

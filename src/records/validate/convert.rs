@@ -22,7 +22,8 @@ pub(super) fn convert(
     now: Timestamp,
 ) -> Result<Vec<ValidatedBatch>, RecordsError> {
     let (codec, level) = target_codec(set, rules)?;
-    let mut writer = Writer::new(rules, (codec, level), now);
+    let Some(first) = set.first() else { return Ok(Vec::new()) };
+    let mut writer = Writer::new(&first.header, rules, (codec, level), now);
     let mut rejected = Rejected::default();
     for batch in set {
         check_for_format(&batch.header, rules.message_format)?;
@@ -57,8 +58,13 @@ fn target_codec(set: &[Batch], rules: &ValidationRules) -> Result<(Codec, Option
         TargetCompression::Producer => (source, None),
         TargetCompression::Fixed(codec, level) => (codec, level),
     };
+    let (format, magic) = (rules.message_format, rules.message_format.magic());
+    ensure!(
+        codec != Codec::Zstd || format == MessageFormat::V2,
+        UnsupportedForFormatSnafu { what: "Zstd compression", magic }
+    );
     // The offsets inside a v0 wrapper are absolute, and known too late. Alone each message has its own.
-    let is_wrapper_possible = rules.message_format != MessageFormat::V0;
+    let is_wrapper_possible = format != MessageFormat::V0;
     Ok(if is_wrapper_possible { (codec, level) } else { (Codec::None, None) })
 }
 
@@ -122,9 +128,17 @@ enum Writer {
 }
 
 impl Writer {
-    fn new(rules: &ValidationRules, (codec, level): (Codec, Option<i32>), now: Timestamp) -> Writer {
+    fn new(
+        first: &BatchHeader,
+        rules: &ValidationRules,
+        (codec, level): (Codec, Option<i32>),
+        now: Timestamp,
+    ) -> Writer {
         if rules.message_format == MessageFormat::V2 {
-            let builder = BatchBuilder::new().compression(codec, level);
+            let builder = BatchBuilder::new()
+                .producer(first.producer_id, first.producer_epoch, first.base_sequence)
+                .compression(codec, level);
+            let builder = if first.attributes.is_transactional() { builder.transactional() } else { builder };
             let builder = match rules.timestamp_type {
                 TimestampType::CreateTime => builder,
                 TimestampType::LogAppendTime => builder.log_append_time(now),
