@@ -80,7 +80,7 @@ impl Codec {
         }
     }
 
-    fn decompress(self, packed: &[u8]) -> Vec<u8> {
+    pub(crate) fn decompress(self, packed: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();
         let read = match self {
             Codec::None => return packed.to_vec(),

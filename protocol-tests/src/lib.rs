@@ -12,6 +12,7 @@ mod connection;
 pub mod load;
 mod log_scan;
 mod machine;
+pub mod messages;
 mod process;
 pub mod requests;
 mod server;

@@ -341,7 +341,12 @@ fn append_to(
         leader_epoch: None,
     };
     let size_bytes = validated.size_bytes() as u64;
-    let appended = partition.append(validated, &options, now)?;
+    let is_empty = validated.batches.is_empty();
+    let mut appended = partition.append(validated, &options, now)?;
+    if is_empty {
+        appended.info.first_offset = Offset::NONE;
+        return Ok((partition, appended));
+    }
     if !appended.info.is_duplicate {
         let records = appended.info.last_offset.since(appended.info.first_offset) + 1;
         services.metrics.produced_records.add(u64::try_from(records).unwrap_or(0));

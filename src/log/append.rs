@@ -271,8 +271,10 @@ impl Log {
         if writer.group.admitted.is_empty() {
             let active = self.active();
             if self.is_roll_due(writer, &active, request, config)? {
-                let first = match (request.numbering, request.batches.first()) {
-                    (Numbering::AsIs, Some(first)) => first.header.base_offset,
+                let first = match (request.numbering, request.batches.as_slice()) {
+                    (Numbering::AsIs, [first, ..]) if first.header.magic >= 2 => first.header.base_offset,
+                    // Where an old message begins is not told: the segment begins as early as it may.
+                    (Numbering::AsIs, [.., last]) => last.header.last_offset().plus(-i64::from(i32::MAX)),
                     _ => self.log_end_offset(),
                 };
                 self.roll(writer, first.max(self.log_end_offset()), request.now)?;

@@ -1,7 +1,9 @@
 //! Record batches: reading, checking and writing what producers send and logs hold.
 //!
 //! Pure: bytes in, values out. [`batches`] walks the batches of a log or a request, [`validate`] does
-//! everything of Kafka's `LogValidator` that needs no log, [`BatchBuilder`] writes batches of our own.
+//! everything of Kafka's `LogValidator` that needs no log, [`BatchBuilder`] writes batches of our own,
+//! [`down_convert`] shows a batch to clients that only know the messages of v0 and v1. A message reads as a
+//! batch of its own.
 //! Record bytes are never copied to be looked at: every view is a slice of the batch.
 //!
 //! Anything here may come from a hostile peer: no length is trusted before it is checked against the

@@ -3,6 +3,7 @@
 mod compaction;
 mod compaction_crashes;
 mod compaction_model;
+mod conversion;
 mod crashes;
 mod damage;
 mod faults;

@@ -7,12 +7,22 @@ use proptest::prelude::*;
 use super::super::testing::*;
 use super::super::{FlushWanted, Log, LogManager};
 use crate::model::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp};
-use crate::records::{AppendOrigin, BatchBuilder};
+use crate::records::{
+    AppendOrigin, BatchBuilder, Codec, MessageFormat, RecordSetFormat, TargetCompression, TimestampType,
+    ValidationRules, validate,
+};
 
 #[derive(Clone, Debug)]
 enum Step {
     /// Record sizes, and how far the timestamps of the batch lie after the base time.
     Append {
+        sizes: Vec<usize>,
+        timestamps: Vec<i64>,
+    },
+    /// As a topic stores records that is in an old format.
+    AppendOld {
+        format: MessageFormat,
+        codec: Codec,
         sizes: Vec<usize>,
         timestamps: Vec<i64>,
     },
@@ -33,13 +43,20 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let append = (1..6usize)
-        .prop_flat_map(|count| {
+    let records = || {
+        (1..6usize).prop_flat_map(|count| {
             (prop::collection::vec(0..120usize, count), prop::collection::vec(0..10_000i64, count))
         })
-        .prop_map(|(sizes, timestamps)| Step::Append { sizes, timestamps });
+    };
+    let append = records().prop_map(|(sizes, timestamps)| Step::Append { sizes, timestamps });
+    let format = prop::sample::select(&[MessageFormat::V0, MessageFormat::V1][..]);
+    let codec = prop::sample::select(&[Codec::None, Codec::Gzip][..]);
+    let append_old = (format, codec, records()).prop_map(|(format, codec, (sizes, timestamps))| {
+        Step::AppendOld { format, codec, sizes, timestamps }
+    });
     prop_oneof![
         12 => append,
+        6 => append_old,
         2 => Just(Step::Retry),
         1 => Just(Step::Flush),
         1 => (0.0..1.0).prop_map(|share| Step::DeleteRecords { share }),
@@ -48,6 +65,21 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::CloseAndStart),
         1 => Just(Step::KillAndStart),
     ]
+}
+
+fn rules() -> ValidationRules {
+    ValidationRules {
+        origin: AppendOrigin::Client,
+        format: RecordSetFormat::Batch,
+        message_format: MessageFormat::V2,
+        timestamp_type: TimestampType::CreateTime,
+        timestamp_before_max_ms: i64::MAX,
+        timestamp_after_max_ms: i64::MAX,
+        needs_keys: false,
+        compression: TargetCompression::Producer,
+        message_size_max: 1 << 20,
+        record_set_size_max: 1 << 20,
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -65,9 +97,14 @@ struct Model {
     batch_starts: Vec<i64>,
     start: i64,
     end: i64,
-    /// First and last offset of the producer's last batch, and the sequence after it.
-    last_batch: Option<(i64, i64)>,
-    next_sequence: i32,
+    /// First and last offset of the producer's batches, whose records it counts.
+    sequenced: Vec<(i64, i64)>,
+}
+
+impl Model {
+    fn next_sequence(&self) -> i32 {
+        self.sequenced.iter().map(|(first, last)| (last - first + 1) as i32).sum()
+    }
 }
 
 struct Run {
@@ -88,6 +125,9 @@ impl Run {
     fn take(&mut self, step: &Step) {
         match step {
             Step::Append { sizes, timestamps } => self.append(sizes, timestamps),
+            Step::AppendOld { format, codec, sizes, timestamps } => {
+                self.append_old(*format, *codec, sizes, timestamps);
+            }
             Step::Retry => self.retry(),
             Step::Flush => self.log.flush(FlushWanted::Everything, self.machine.now()).unwrap(),
             Step::DeleteRecords { share } => self.delete_records(*share),
@@ -119,31 +159,58 @@ impl Run {
         builder.build()
     }
 
-    fn append(&mut self, sizes: &[usize], timestamps: &[i64]) {
-        let records: Vec<Record> = (self.model.end..)
+    fn records(&self, sizes: &[usize], timestamps: &[i64]) -> Vec<Record> {
+        (self.model.end..)
             .zip(sizes.iter().zip(timestamps))
             .map(|(offset, (&size, &timestamp))| {
                 let value = format!("{offset} {}", "x".repeat(size));
                 Record { offset, timestamp, value }
             })
-            .collect();
-        let batch = self.batch(&records, self.model.next_sequence);
+            .collect()
+    }
+
+    fn append_old(&mut self, format: MessageFormat, codec: Codec, sizes: &[usize], timestamps: &[i64]) {
+        let mut records = self.records(sizes, timestamps);
+        let mut builder = BatchBuilder::new().compression(codec, None);
+        for record in &records {
+            builder.append(Timestamp(record.timestamp), None, Some(record.value.as_bytes()), &[]);
+        }
+        let rules = ValidationRules { message_format: format, ..rules() };
+        let validated = validate(builder.build(), &rules, self.machine.now()).unwrap();
+        let batch_sizes: Vec<i64> =
+            validated.batches.iter().map(|batch| i64::from(batch.header.last_offset_delta) + 1).collect();
+        let (epoch, now) = (LeaderEpoch(0), self.machine.now());
+        let info = self.log.append_as_leader(validated, epoch, AppendOrigin::Client, now).unwrap();
+        self.log.advance_high_watermark(self.log.log_end_offset());
+        assert_eq!(info.first_offset, Offset(self.model.end));
+        for size in batch_sizes {
+            self.model.batch_starts.push(self.model.end);
+            self.model.end += size;
+        }
+        if format == MessageFormat::V0 {
+            records.iter_mut().for_each(|record| record.timestamp = -1);
+        }
+        self.model.records.extend(records);
+    }
+
+    fn append(&mut self, sizes: &[usize], timestamps: &[i64]) {
+        let records = self.records(sizes, timestamps);
+        let batch = self.batch(&records, self.model.next_sequence());
         let info = self.log.append_batch(batch).unwrap();
         assert_eq!(info.first_offset, Offset(self.model.end));
         assert!(!info.is_duplicate);
-        self.model.last_batch = Some((info.first_offset.0, info.last_offset.0));
+        self.model.sequenced.push((info.first_offset.0, info.last_offset.0));
         self.model.batch_starts.push(self.model.end);
         self.model.end += records.len() as i64;
-        self.model.next_sequence += records.len() as i32;
         self.model.records.extend(records);
     }
 
     fn retry(&mut self) {
-        let Some((first, last)) = self.model.last_batch else { return };
+        let Some(&(first, last)) = self.model.sequenced.last() else { return };
         let count = (last - first + 1) as i32;
         let records: Vec<Record> =
             (first..=last).map(|offset| Record { offset, timestamp: 0, value: "again".to_owned() }).collect();
-        let batch = validated(self.batch(&records, self.model.next_sequence - count));
+        let batch = validated(self.batch(&records, self.model.next_sequence() - count));
         let (epoch, now) = (LeaderEpoch(0), self.machine.now());
         let info = self.log.append_as_leader(batch, epoch, AppendOrigin::Client, now).unwrap();
         assert_eq!((info.is_duplicate, info.first_offset.0, info.last_offset.0), (true, first, last));
@@ -179,12 +246,10 @@ impl Run {
         }
         self.log.truncate_to(Offset(start), self.machine.now()).unwrap();
         self.log.advance_high_watermark(Offset(start));
-        self.model.next_sequence -= (self.model.end - start) as i32;
+        self.model.sequenced.retain(|(first, _)| *first < start);
         self.model.records.retain(|record| record.offset < start);
         self.model.batch_starts.retain(|batch_start| *batch_start < start);
         self.model.end = start;
-        let last_start = self.model.batch_starts.last();
-        self.model.last_batch = last_start.map(|last_start| (*last_start, start - 1));
     }
 
     fn check(&self) {
@@ -199,6 +264,13 @@ impl Run {
             let mut visible = self.model.records.iter().filter(|record| record.offset >= self.model.start);
             let expected = visible.find(|record| record.timestamp >= timestamp).map(|record| record.offset);
             assert_eq!(found.map(|found| found.offset.0), expected, "at {timestamp}");
+        }
+        if self.model.start == 0 {
+            let found = self.log.fetch_offset_of_max_timestamp().unwrap();
+            let max = self.model.records.iter().map(|record| record.timestamp).max().filter(|max| *max >= 0);
+            let is_max = |record: &&Record| Some(record.timestamp) == max;
+            let expected = self.model.records.iter().find(is_max).map(|record| record.offset);
+            assert_eq!(found.map(|found| found.offset.0), expected, "the greatest timestamp");
         }
     }
 
