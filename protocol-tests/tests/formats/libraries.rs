@@ -60,6 +60,7 @@ fn kcat(broker: &Broker, version: Option<&str>, arguments: &[&str]) -> Process {
     Process::start("kcat", command, None)
 }
 
+/// C015
 #[test]
 fn sarama_speaks_as_to_old_brokers() {
     if !command_exists("go") {

@@ -195,6 +195,7 @@ fn old_consumers_get_messages_of_their_time() {
     assert_eq!(answer.error_code, 1, "beyond the end");
 }
 
+/// C007: however little is asked for.
 #[test]
 fn many_batches_are_converted_to_the_end() {
     let mut peer = Peer::start();
@@ -353,9 +354,7 @@ fn offsets_of_old_groups_are_kept_apart() {
     let nothing = |code| (code, -1, String::new());
     assert_eq!(fetch(&mut peer, 0, "t"), nothing(UNKNOWN_TOPIC_OR_PARTITION));
     let find = FindCoordinatorRequest { key: "g".into(), ..Default::default() };
-    wait_for("the coordinator", || {
-        (peer.connection.call(0, &find).error_code == NONE).then_some(())
-    });
+    wait_for("the coordinator", || (peer.connection.call(0, &find).error_code == NONE).then_some(()));
     wait_for("the coordinator", || (commit(&mut peer, 1, "t", 20, "m") == NONE).then_some(()));
     assert_eq!(fetch(&mut peer, 1, "t"), (NONE, 20, "m".to_owned()));
     assert_eq!(commit(&mut peer, 0, "t", 10, "m"), NONE);
