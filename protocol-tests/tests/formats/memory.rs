@@ -22,7 +22,7 @@ const T0: i64 = 1_700_000_000_000;
 
 #[test]
 fn slow_readers_of_old_formats_cost_little_memory() {
-    let broker = Broker::start(&[]);
+    let broker = Broker::start(&[("log.retention.ms", "-1")]);
     let address = broker.address();
     fill(&address);
     let before = memory_bytes(&broker);
@@ -104,6 +104,7 @@ fn check(client: &Connection, size: usize) {
     let response = wire::FetchResponse::decode(&mut reader, 1).unwrap();
     assert_eq!(reader.remaining(), 0);
     for partition in &response.responses[0].partitions {
+        assert_eq!(partition.error_code, 0);
         let Some(wire::Records::Bytes(bytes)) = &partition.records else { panic!("no records") };
         let found = messages::read(bytes);
         assert!(found.len() > 700, "{}", found.len());

@@ -19,6 +19,8 @@ use wire::produce_response::PartitionProduceResponse;
 
 /// 2023-11-14.
 const T0: i64 = 1_700_000_000_000;
+/// What is dated so is older than logs are kept.
+const RETAIN: (&str, &str) = ("log.retention.ms", "-1");
 /// What a consumer before 0.10 asks for at most.
 const FETCH_BYTES: i32 = 1024 * 1024;
 const OLD_CODECS: [Codec; 4] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4];
@@ -38,7 +40,7 @@ struct Peer {
 
 impl Peer {
     fn start() -> Peer {
-        let broker = Broker::start(&[("log.index.interval.bytes", "100")]);
+        let broker = Broker::start(&[("log.index.interval.bytes", "100"), RETAIN]);
         let connection = Connection::open(&broker.address());
         Peer { broker, connection }
     }
@@ -214,6 +216,7 @@ fn many_batches_are_converted_to_the_end() {
             let mut next = 0;
             while next < expected {
                 let answer = peer.fetch_at_most(version, "many", next, size);
+                assert_eq!(answer.error_code, NONE, "v{version} at {next} with {size} bytes");
                 let found = messages::read(&records(answer));
                 let fresh: Vec<i64> =
                     found.iter().map(|message| message.offset).filter(|offset| *offset >= next).collect();
@@ -374,7 +377,8 @@ fn offsets_of_old_groups_are_kept_apart() {
 /// A cluster that is upgraded from 0.10 stores what its consumers read.
 #[test]
 fn an_old_message_format_is_heeded_in_an_old_cluster() {
-    let settings = [("inter.broker.protocol.version", "2.8"), ("log.message.format.version", "0.10.2")];
+    let settings =
+        [("inter.broker.protocol.version", "2.8"), ("log.message.format.version", "0.10.2"), RETAIN];
     let mut broker = Broker::start(&settings);
     // Not all that it governs is built.
     broker.allow_log("inter.broker.protocol.version has no effect");
