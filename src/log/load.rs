@@ -272,11 +272,22 @@ impl Loading<'_> {
         let indexed = base_offset.plus(i64::from(last.relative_offset));
         match scan.next() {
             Ok(Some((_, header))) if (base_offset..=indexed).contains(&header.base_offset) => {
+                let is_whole_set = header.last_offset() == indexed;
+                let segment = if is_whole_set { segment } else { self.without_entry(segment, last)? };
                 Ok(Some((segment, header.base_offset)))
             }
             Ok(_) | Err(ScanError::Damaged(_)) => Ok(None),
             Err(error) => Err(segment.scan_error(self.place, error)),
         }
+    }
+
+    /// The same segment without its last index entry. That stands for several batches, appended together, which
+    /// are read one by one now and may get entries of their own: those must not lie below it.
+    fn without_entry(&self, segment: Segment, last: OffsetEntry) -> Result<Segment, LogError> {
+        let Segment { base_offset, time_index, .. } = segment;
+        let offset_index =
+            self.open_prefix(base_offset, |entry: &OffsetEntry| entry.position < last.position)?;
+        Ok(Segment::open(base_offset, last.position, offset_index, time_index, self.options.now))
     }
 
     /// The entries of an index file that are in order and for which `is_trusted` holds; the rest is cut off.
