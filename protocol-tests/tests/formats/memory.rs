@@ -100,8 +100,8 @@ fn check(client: &Connection, size: usize) {
     let mut frame = vec![0; size];
     client.stream().read_exact(&mut frame).expect("the rest of the answer");
     let mut reader = Reader::new(Bytes::from(frame));
-    ResponseHeader::decode(&mut reader, 0).unwrap();
-    let response = wire::FetchResponse::decode(&mut reader, 1).unwrap();
+    ResponseHeader::decode(&mut reader, 0).expect("a response header");
+    let response = wire::FetchResponse::decode(&mut reader, 1).expect("a fetch response");
     assert_eq!(reader.remaining(), 0);
     for partition in &response.responses[0].partitions {
         assert_eq!(partition.error_code, 0);

@@ -50,7 +50,6 @@ impl Peer {
         let config = |&(name, value): &(&str, &str)| CreatableTopicConfig {
             name: name.into(),
             value: Some(value.into()),
-            ..Default::default()
         };
         let topic = CreatableTopic {
             name: name.into(),

@@ -160,11 +160,7 @@ fn kafka_reads_the_files_of_every_format() {
 }
 
 fn create_with_format(connection: &mut Connection, topic: &str, version: &str) {
-    let config = CreatableTopicConfig {
-        name: "message.format.version".into(),
-        value: Some(version.into()),
-        ..Default::default()
-    };
+    let config = CreatableTopicConfig { name: "message.format.version".into(), value: Some(version.into()) };
     let topic = CreatableTopic {
         name: topic.into(),
         num_partitions: 1,
