@@ -308,7 +308,8 @@ async fn a_tool_that_drops_the_topic_id_does_no_harm() {
     assert_eq!(id(store.read("/brokers/topics/a").await.unwrap()), before);
 }
 
-/// C067. Dead at each write in turn, before or after it took effect: the successor finishes the move.
+/// C067. Dead at each write in turn, before or after it took effect: the successor finishes the move, and nobody
+/// keeps what he should have dropped.
 #[tokio::test(start_paused = true)]
 async fn a_move_outlives_its_controller_at_every_write() {
     for dies_after_write in [false, true] {
@@ -345,6 +346,7 @@ async fn a_move_outlives_its_controller_at_every_write() {
             let (state, _) = state(&tool, &of).await.unwrap();
             assert_eq!((state.leader, &state.isr), (BrokerId(3), &ids(&[3])), "at write {writes}");
             assert_eq!(assignment(&tool, &of).await.replicas, ids(&[3]), "at write {writes}");
+            assert!(!cluster.broker(2).hosted.lock().contains(&of), "at write {writes}");
             if !dying.has_died() {
                 break;
             }

@@ -70,7 +70,9 @@ impl Core {
         let known = self.cluster.partition(&wanted.partition);
         let judgement = compare(known.ok_or(AlterPartitionError::UnknownPartition)?, broker, wanted)?;
         if let Judgement::Write(mut new) = judgement {
-            let is_eligible = |&replica: &BrokerId| self.cluster.is_available(replica);
+            let is_eligible = |&replica: &BrokerId| {
+                self.cluster.is_available(replica) && !self.is_retiring(&wanted.partition, replica)
+            };
             if !new.leader_and_isr.isr.iter().all(is_eligible) {
                 return Err(AlterPartitionError::IneligibleReplica);
             }

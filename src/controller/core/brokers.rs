@@ -52,7 +52,7 @@ impl Core {
         }
         come.extend(brokers.into_iter().filter(|broker| self.cluster.broker(broker.id).is_none()));
         self.brokers_gone(&gone);
-        self.work.push_back(Work::Flush);
+        self.work.extend([Work::Flush, Work::FinishDropped]);
         if !come.is_empty() {
             self.work.push_back(Work::Introduce(come));
         }
@@ -65,6 +65,7 @@ impl Core {
             self.batch.publish_brokers();
             for partition in self.cluster.replicas_on(broker) {
                 self.record_deletion(&partition, broker, false);
+                self.replica_dropped(&partition, broker);
                 affected.insert(partition);
             }
         }

@@ -18,6 +18,8 @@ pub struct Cluster {
     replicas: HashMap<BrokerId, BTreeSet<TopicPartition>>,
     /// Partitions on their way to other replicas.
     reassigning: BTreeSet<TopicPartition>,
+    /// Those of these that everyone is told of as if they were there already: only the final list is to be stored.
+    arriving: BTreeSet<TopicPartition>,
 }
 
 /// A broker that is registered.
@@ -182,11 +184,17 @@ impl Cluster {
     }
 
     pub fn set_reassigning(&mut self, partition: &TopicPartition, is_reassigning: bool) {
+        self.arriving.remove(partition);
         if is_reassigning {
             self.reassigning.insert(partition.clone());
         } else {
             self.reassigning.remove(partition);
         }
+    }
+
+    /// The reassignment only has to be stored: replicas and clients are told of the target from now on.
+    pub fn set_arriving(&mut self, partition: &TopicPartition) {
+        self.arriving.insert(partition.clone());
     }
 
     /// Gives a partition that is known other replicas.
@@ -236,6 +244,7 @@ impl Cluster {
         for (index, partition) in topic.partitions {
             let partition_of = TopicPartition::new(name.clone(), index);
             self.reassigning.remove(&partition_of);
+            self.arriving.remove(&partition_of);
             for replica in partition.assignment.replicas {
                 if let Some(held) = self.replicas.get_mut(&replica) {
                     held.remove(&partition_of);
@@ -251,13 +260,17 @@ impl Cluster {
     pub fn assignment_state(&self, of: &TopicPartition) -> Option<PartitionAssignmentState> {
         let partition = self.partition(of)?;
         let leadership = partition.leadership.as_ref()?;
+        let mut assignment = partition.assignment.clone();
+        if self.arriving.contains(of) {
+            assignment = ReplicaAssignment { replicas: assignment.target(), ..ReplicaAssignment::default() };
+        }
         Some(PartitionAssignmentState {
             topic_partition: of.clone(),
             controller_epoch: leadership.controller_epoch,
             leader_and_isr: leadership.leader_and_isr.clone(),
-            replicas: partition.assignment.replicas.clone(),
-            adding_replicas: partition.assignment.adding.clone(),
-            removing_replicas: partition.assignment.removing.clone(),
+            replicas: assignment.replicas,
+            adding_replicas: assignment.adding,
+            removing_replicas: assignment.removing,
             is_new: false,
             is_recovering: leadership.is_recovering,
             offline_replicas: Vec::new(),

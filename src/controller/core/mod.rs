@@ -72,6 +72,10 @@ pub struct Core {
     asked: Option<(u64, Asked)>,
     /// Partitions being reassigned whose ISR changed within the current event.
     isr_changed: Vec<TopicPartition>,
+    /// By partition at the end of its reassignment: the replicas that were told to go and have not confirmed it.
+    retiring: BTreeMap<TopicPartition, BTreeSet<BrokerId>>,
+    /// Partitions of which the last of these has gone within the current event.
+    dropped: Vec<TopicPartition>,
     /// What stands in `/admin/reassign_partitions`.
     written: BTreeMap<TopicPartition, Vec<BrokerId>>,
 }
@@ -120,6 +124,8 @@ enum Work {
     Reassign(Vec<TopicPartition>),
     EndCaughtUpReassignments,
     RetireReplicas(Vec<TopicPartition>),
+    DropReplicas(Vec<TopicPartition>),
+    FinishDropped,
     FinishReassignments(Vec<TopicPartition>),
     Settle(Vec<PartitionReassignment>),
     RemovePreferredElection,
@@ -160,6 +166,8 @@ impl Core {
             unclean_election: HashMap::new(),
             asked: None,
             isr_changed: Vec::new(),
+            retiring: BTreeMap::new(),
+            dropped: Vec::new(),
             written: BTreeMap::new(),
         }
     }
@@ -176,7 +184,7 @@ impl Core {
             Event::Elected(snapshot) => self.elected(snapshot),
             Event::BrokersChanged(brokers) => self.brokers_changed(brokers),
             Event::TopicsCreated(topics) => self.topics_created(topics),
-            Event::TopicsVanished(topics) => topics.iter().for_each(|name| self.cluster.remove_topic(name)),
+            Event::TopicsVanished(topics) => topics.iter().for_each(|name| self.remove_topic(name)),
             Event::TopicWritten(topic) => self.topic_written(topic),
             Event::DeletionRequested(topics) => self.deletion_requested(topics),
             Event::LogDirsFailed(brokers) => self.log_dirs_failed(&brokers),
@@ -252,7 +260,7 @@ impl Core {
             }
             (Pending::Assigned(assigned), StoreReply::Done) => self.assigned(assigned),
             (Pending::Assigned(assigned), _) => self.assignment_refused(assigned),
-            (Pending::Delete { topic }, StoreReply::Done) => self.cluster.remove_topic(&topic),
+            (Pending::Delete { topic }, StoreReply::Done) => self.remove_topic(&topic),
             // A refusal has been logged; a later event tries again.
             (Pending::State { .. } | Pending::Isr { .. } | Pending::Delete { .. } | Pending::Other, _) => {}
         }
@@ -311,6 +319,8 @@ impl Core {
                 Some(Work::Reassign(partitions)) => self.advance_reassignments(partitions),
                 Some(Work::EndCaughtUpReassignments) => self.end_caught_up_reassignments(),
                 Some(Work::RetireReplicas(partitions)) => self.retire_replicas(partitions),
+                Some(Work::DropReplicas(partitions)) => self.drop_replicas(partitions),
+                Some(Work::FinishDropped) => self.finish_dropped(),
                 Some(Work::FinishReassignments(partitions)) => self.finish_reassignments(partitions),
                 Some(Work::Settle(done)) => self.settle(done, Vec::new()),
                 Some(Work::RemovePreferredElection) => {

@@ -207,6 +207,7 @@ impl Core {
         });
         let changed = changed.collect();
         for partition in &partitions {
+            self.retiring.remove(partition);
             self.cluster.set_reassigning(partition, true);
         }
         self.assign(changed, false);
@@ -239,7 +240,9 @@ impl Core {
             let gone: Vec<BrokerId> = old.copied().filter(|id| !assignment.replicas.contains(id)).collect();
             self.cluster.set_assignment(&of, assignment);
             for replica in gone {
-                self.batch.delete_replica(replica, &of);
+                if !is_final {
+                    self.batch.delete_replica(replica, &of);
+                }
                 unneeded.entry(replica).or_default().push(of.clone());
             }
             moved.push(of);
@@ -271,7 +274,9 @@ impl Core {
 
     /// Begins, goes on with, or ends the reassignment of these partitions.
     pub(super) fn advance_reassignments(&mut self, partitions: Vec<TopicPartition>) {
-        let moving = partitions.into_iter().filter(|of| self.cluster.is_reassigning(of));
+        let is_moving =
+            |of: &TopicPartition| self.cluster.is_reassigning(of) && !self.retiring.contains_key(of);
+        let moving = partitions.into_iter().filter(is_moving);
         let (ready, waiting): (Vec<_>, Vec<_>) = moving.partition(|of| self.has_caught_up(of));
         self.work.push_front(Work::Decide { partitions: waiting, strategy: Strategy::Renew });
         self.end_reassignments(ready);
@@ -296,8 +301,52 @@ impl Core {
             }
             led.push(of);
         }
-        self.work.push_front(Work::FinishReassignments(led));
+        // The replicas take the final list with the epochs of the next writes, as they would not take it later.
+        led.iter().for_each(|of| self.cluster.set_arriving(of));
+        self.work.push_front(Work::DropReplicas(led));
         self.remove_from_isrs(removing);
+    }
+
+    /// Tells the replicas that go; the reassignment ends when they are gone. Those on dead brokers are not waited
+    /// for, as in Kafka.
+    pub(super) fn drop_replicas(&mut self, partitions: Vec<TopicPartition>) {
+        let mut dropped = Vec::new();
+        for of in partitions {
+            let Some(known) = self.cluster.partition(&of) else { continue };
+            let removing = known.assignment.removing.iter().copied();
+            let live: BTreeSet<BrokerId> =
+                removing.filter(|&replica| self.cluster.broker(replica).is_some()).collect();
+            if live.is_empty() {
+                dropped.push(of);
+                continue;
+            }
+            live.iter().for_each(|&replica| self.batch.delete_replica(replica, &of));
+            self.retiring.insert(of, live);
+        }
+        self.work.push_front(Work::FinishReassignments(dropped));
+    }
+
+    /// A replica that was to go is gone, or its broker is dead, or could not do it and will not be asked again.
+    pub(super) fn replica_dropped(&mut self, of: &TopicPartition, replica: BrokerId) {
+        let Some(retiring) = self.retiring.get_mut(of) else { return };
+        retiring.remove(&replica);
+        if retiring.is_empty() {
+            self.retiring.remove(of);
+            self.dropped.push(of.clone());
+        }
+    }
+
+    pub(super) fn is_retiring(&self, of: &TopicPartition, replica: BrokerId) -> bool {
+        self.retiring.get(of).is_some_and(|retiring| retiring.contains(&replica))
+    }
+
+    /// Ends the reassignments whose last old replica has gone within this event.
+    pub(super) fn finish_dropped(&mut self) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if !dropped.is_empty() {
+            self.work.push_front(Work::Flush);
+            self.work.push_front(Work::FinishReassignments(dropped));
+        }
     }
 
     pub(super) fn finish_reassignments(&mut self, partitions: Vec<TopicPartition>) {
@@ -312,7 +361,7 @@ impl Core {
 
     fn reassignment_ended(&mut self, of: &TopicPartition) {
         self.cluster.set_reassigning(of, false);
-        self.announce(of, |_| false);
+        self.batch.publish(of);
         let replicas = self.cluster.partition(of).map(|known| known.assignment.replicas.clone());
         // Another wish may have been written there meanwhile: that one stays.
         if replicas.is_some() && self.written.get(of) == replicas.as_ref() {
@@ -330,7 +379,9 @@ impl Core {
 
     pub(super) fn end_caught_up_reassignments(&mut self) {
         let mut partitions = std::mem::take(&mut self.isr_changed);
-        partitions.retain(|of| self.cluster.is_reassigning(of) && self.has_caught_up(of));
+        partitions.retain(|of| {
+            self.cluster.is_reassigning(of) && !self.retiring.contains_key(of) && self.has_caught_up(of)
+        });
         if !partitions.is_empty() {
             self.work.push_front(Work::Flush);
             self.end_reassignments(partitions);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::cluster::{Leadership, Partition, TopicAssignment};
 use super::deletion::{self, Deletion};
 use super::event::{OtherPartitions, StoreCall};
-use super::{Core, Pending};
+use super::{Core, Pending, Work};
 use crate::metadata::control::ControlOutcome;
 use crate::model::{BrokerId, PartitionIndex, TopicId, TopicName, TopicPartition};
 
@@ -18,6 +18,13 @@ impl Core {
             }
         }
         self.repair(created);
+    }
+
+    pub(super) fn remove_topic(&mut self, name: &TopicName) {
+        for partition in self.cluster.partitions_of(name) {
+            self.retiring.remove(&partition);
+        }
+        self.cluster.remove_topic(name);
     }
 
     pub(super) fn topic_written(&mut self, written: TopicAssignment) {
@@ -110,8 +117,10 @@ impl Core {
         let mut topics = BTreeSet::new();
         for (partition, outcome) in outcomes {
             self.record_deletion(&partition, from, outcome == ControlOutcome::Done);
+            self.replica_dropped(&partition, from);
             topics.insert(partition.topic);
         }
+        self.work.push_back(Work::FinishDropped);
         for topic in topics {
             self.remove_if_deleted(topic);
         }

@@ -20,6 +20,8 @@ pub struct World {
     pub requests: Vec<(BrokerId, ControlRequest)>,
     /// After so many calls the controller dies: what it would have done then is not done.
     pub calls_left: usize,
+    /// It has died: it hears of nothing until a new one is elected.
+    is_dead: bool,
     /// Every state that a controller or a leader wrote has to pass this.
     pub check_write: fn(&Leadership, &Leadership),
 }
@@ -118,6 +120,7 @@ impl World {
             lines: vec![],
             requests: vec![],
             calls_left: usize::MAX,
+            is_dead: false,
             check_write: |_, _| {},
         };
         world.elect(brokers.iter().map(|&id| broker(id, 1)).collect());
@@ -128,6 +131,7 @@ impl World {
     pub fn elect(&mut self, brokers: Vec<BrokerRegistration>) {
         self.controller_epoch.0 += 1;
         self.core = Core::new(settings());
+        self.is_dead = false;
         self.run(Event::Elected(Snapshot {
             controller_epoch: self.controller_epoch,
             brokers,
@@ -150,6 +154,9 @@ impl World {
     }
 
     pub fn run(&mut self, event: Event) {
+        if self.is_dead {
+            return;
+        }
         let mut effects = self.core.step(event);
         loop {
             for (broker, request) in std::mem::take(&mut effects.requests) {
@@ -164,7 +171,10 @@ impl World {
             }
             let mut replies = Vec::new();
             for call in std::mem::take(&mut effects.calls) {
-                let Some(left) = self.calls_left.checked_sub(1) else { return };
+                let Some(left) = self.calls_left.checked_sub(1) else {
+                    self.is_dead = true;
+                    return;
+                };
                 self.calls_left = left;
                 replies.push(self.call(call));
             }
