@@ -86,6 +86,11 @@ impl Broker {
         start::start(config, metrics).await
     }
 
+    /// The session with the coordination store, whichever it is by now.
+    pub fn session(&self) -> &Arc<dyn Store> {
+        &self.session
+    }
+
     pub fn id(&self) -> BrokerId {
         self.services.broker_id
     }

@@ -9,6 +9,7 @@ use super::serve::{HttpListenerSnafu, Options, ServeError};
 use crate::api::{Services, table};
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
+use crate::coordination::{SessionState, Store};
 use crate::log::LogCleaner;
 use crate::model::TopicPartition;
 use crate::network::{ConnectionTable, RequestMemory};
@@ -56,9 +57,11 @@ impl Window {
         let connections = Arc::clone(broker.connections());
         let memory = Arc::clone(broker.request_memory());
         let cleaner = Arc::downgrade(broker.cleaner());
+        let session = Arc::downgrade(broker.session());
         self.pages.metrics.add_sampler(move |mut samples| {
             sample_network(&connections, &memory, &mut samples);
             sample_compaction(&cleaner, &mut samples);
+            sample_store(&session, &mut samples);
             sample_services(Weak::clone(&services), samples)
         });
         self.pages.readiness.allow("broker");
@@ -96,6 +99,12 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
         samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
     }
     sample_groups(&services, samples).await
+}
+
+fn sample_store(session: &Weak<dyn Store>, samples: &mut Samples) {
+    let Some(session) = session.upgrade() else { return };
+    let is_connected = session.session_state() == SessionState::Connected;
+    samples.push(Sampled::StoreConnected, &[], u8::from(is_connected));
 }
 
 fn sample_compaction(cleaner: &Weak<LogCleaner>, samples: &mut Samples) {

@@ -32,6 +32,7 @@ sampled! {
     UnderMinIsrPartitions, Gauge, "barnabas_under_min_isr_partitions", [], "Led partitions whose ISR is smaller than min.insync.replicas.";
     OfflinePartitions, Gauge, "barnabas_offline_partitions", [], "Partitions of the cluster without a leader, told by the controller only.";
     ActiveController, Gauge, "barnabas_active_controller", [], "1 on the broker that is the controller.";
+    StoreConnected, Gauge, "barnabas_store_connected", [], "1 while the session with the coordination store, ZooKeeper or embedded, is connected.";
     LogSizeBytes, Gauge, "barnabas_log_size_bytes", ["topic", "partition"], "Size of a partition's segments on disk.";
     LogStartOffset, Gauge, "barnabas_log_start_offset", ["topic", "partition"], "First offset of a partition.";
     LogEndOffset, Gauge, "barnabas_log_end_offset", ["topic", "partition"], "Next offset of a partition.";

@@ -6,7 +6,7 @@ use snafu::ResultExt;
 use super::finding::{Repair, Report};
 use super::partition::{self, Expectations, read_text};
 use super::{CheckError, ReadSnafu};
-use crate::log::checkpoint::{MetaProperties, parse_offsets};
+use crate::log::checkpoint::{CheckpointError, MetaProperties, parse_offsets};
 use crate::log::{DirectoryContents, LogFile, classify_log_directory, parse_log_file};
 use crate::model::{Offset, TopicPartition};
 use crate::runtime::fs::FileSystem;
@@ -81,11 +81,13 @@ fn check_meta(fs: &dyn FileSystem, path: &Path, report: &mut Report) -> Result<(
     let at = path.join("meta.properties");
     match read_text(fs, &at)? {
         None => report.note(&at, "missing: the folder belongs to no broker yet"),
-        Some(text) => {
-            if let Err(error) = MetaProperties::parse(text.as_bytes()) {
-                report.error(&at, error.to_string());
+        Some(text) => match MetaProperties::parse(text.as_bytes()) {
+            Ok(_) => {}
+            Err(CheckpointError::UnknownVersion { version }) if version == "1" => {
+                report.note(&at, "a folder of a KRaft broker, which no broker of a ZooKeeper cluster opens");
             }
-        }
+            Err(error) => report.error(&at, error.to_string()),
+        },
     }
     Ok(())
 }

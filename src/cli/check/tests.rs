@@ -93,6 +93,15 @@ fn an_aborted_transaction_that_its_index_leaves_out_is_an_error() {
 }
 
 #[test]
+fn a_kraft_brokers_folder_is_no_damage() {
+    let dir = kafkas_folder();
+    std::fs::write(dir.path().join("meta.properties"), "version=1\nnode.id=1\ncluster.id=x\n").unwrap();
+    let report = check(dir.path());
+    assert_eq!(serious(&report), []);
+    assert!(report.to_string().contains("a folder of a KRaft broker"), "{report}");
+}
+
+#[test]
 fn what_does_not_belong_there_is_told() {
     let dir = kafkas_folder();
     std::fs::create_dir(dir.path().join("lost+found")).unwrap();
