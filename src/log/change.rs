@@ -89,10 +89,12 @@ impl Log {
         facts.collect()
     }
 
+    /// When the segment's file was last written.
     pub(super) fn modified(&self, segment: &Segment) -> Result<Timestamp, LogError> {
         let path = self.place.join(&FileKind::Records.name(segment.base_offset));
-        let metadata = self.place.fs().metadata(&path);
-        Ok(self.place.check(metadata, "reading", &path)?.modified)
+        let modified = self.place.fs().metadata(&path).map(|metadata| metadata.modified);
+        // A name that went with its segment is no broken disk.
+        segment.check(&self.place, modified, "reading", FileKind::Records)
     }
 
     /// Takes the oldest segments out; at least one is left.

@@ -52,7 +52,7 @@ impl Rewriting {
         let segments = target.log.segments.load_full();
         let is_clean = |segment: &&Arc<Segment>| segment.base_offset < target.first_dirty;
         let legacy_horizon = match segments.iter().take_while(is_clean).last() {
-            Some(last) => modified(&target.log, last)?.plus_ms(-target.config.delete_retention_ms),
+            Some(last) => target.log.modified(last)?.plus_ms(-target.config.delete_retention_ms),
             None => Timestamp(0),
         };
         let count = segments.partition_point(|segment| segment.base_offset < pass.mapped_end);
@@ -108,7 +108,7 @@ impl Rewriting {
                     let upper = upper.unwrap_or(target.first_uncleanable);
                     let aborted = target.log.aborted_transactions(source.base_offset, upper)?;
                     self.transactions.expect(aborted);
-                    group.modified = modified(&target.log, &source)?;
+                    group.modified = target.log.modified(&source)?;
                     let scan = target.scan(&source, 0)?;
                     group.reading.insert(Reading { scan, next_offset: source.base_offset })
                 }
@@ -220,13 +220,6 @@ fn next_base(log: &Log, segment: &Segment) -> Option<Offset> {
     let segments = log.segments.load();
     let next = segments.partition_point(|other| other.base_offset <= segment.base_offset);
     segments.get(next).map(|next| next.base_offset)
-}
-
-fn modified(log: &Log, segment: &Segment) -> Result<Timestamp, LogError> {
-    use crate::log::names::FileKind;
-    let path = log.place.join(&FileKind::Records.name(segment.base_offset));
-    let modified = log.place.fs().metadata(&path).map(|metadata| metadata.modified);
-    segment.check(&log.place, modified, "reading", FileKind::Records)
 }
 
 fn extent(segment: &Segment) -> SegmentExtent {

@@ -690,6 +690,9 @@ fn readers_and_writers_go_on_while_segments_are_replaced() {
                     next = last.header.next_offset();
                 }
                 assert!(log.fetch_offset_by_timestamp(Timestamp(5_000)).is_ok());
+                // Old clients are told when segments were written, which is asked of their files.
+                assert!(log.offsets_before(Timestamp(5_000), 10, Timestamp(6_000)).is_ok());
+                assert!(log.aborted_transactions(start, end).is_ok());
                 rounds += 1;
             }
         });
