@@ -4,6 +4,7 @@
 mod event;
 mod judge;
 mod program;
+pub mod programs;
 
 pub use event::{Event, Read};
 pub use judge::Walk;

@@ -16,6 +16,7 @@ use crate::network::{ConnectionTable, RequestMemory};
 use crate::observe::http::{self, Pages};
 use crate::observe::{Metrics, Names, Readiness, Sampled, Samples};
 use crate::runtime::task::{self, ShutdownTrigger};
+use crate::txn::ListTransactions;
 
 /// What an operator sees of the process: open before the broker starts, so that a probe is told what it waits for.
 pub(super) struct Window {
@@ -73,6 +74,9 @@ impl Window {
     }
 }
 
+/// What a marker may take beyond the longest timeout.
+const HANGING_GRACE_MS: i64 = 5 * 60 * 1_000;
+
 fn names(config: &BrokerConfig) -> Names {
     let api = |key: i16| table::find(key).map_or(String::new(), |api| format!("{:?}", api.key));
     Names {
@@ -98,7 +102,8 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
         let path = directory.directory.path().to_string_lossy();
         samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
     }
-    sample_groups(&services, samples).await
+    let samples = sample_groups(&services, samples).await;
+    sample_transactions(&services, samples).await
 }
 
 fn sample_store(session: &Weak<dyn Store>, samples: &mut Samples) {
@@ -121,13 +126,20 @@ fn sample_compaction(cleaner: &Weak<LogCleaner>, samples: &mut Samples) {
 
 fn sample_partitions(services: &Services, samples: &mut Samples) {
     let (mut leading, mut under_replicated, mut under_min_isr) = (0, 0, 0);
-    let (mut log_bytes, mut producer_bytes) = (0, 0);
+    let (mut log_bytes, mut producer_bytes, mut hanging) = (0, 0, 0);
+    // As `kafka-transactions find-hanging` reckons.
+    let open_since_min = services
+        .clock
+        .now()
+        .plus_ms(-i64::from(services.config.load().transaction_max_timeout_ms()) - HANGING_GRACE_MS);
     let partitions = services.replicas.partitions();
     for partition in &partitions {
         let role = partition.role();
         if role.is_leader {
             leading += 1;
             under_replicated += u64::from(role.isr.len() < role.replicas.len());
+            let oldest = partition.log().oldest_transaction_last_timestamp();
+            hanging += u64::from(oldest.is_some_and(|last_write| last_write < open_since_min));
             under_min_isr += u64::from(role.isr.len() < partition.settings().min_insync_replicas);
         }
         let name = partition.topic_partition();
@@ -145,6 +157,7 @@ fn sample_partitions(services: &Services, samples: &mut Samples) {
     samples.push(Sampled::LeaderPartitions, &[], leading);
     samples.push(Sampled::UnderReplicatedPartitions, &[], under_replicated);
     samples.push(Sampled::UnderMinIsrPartitions, &[], under_min_isr);
+    samples.push(Sampled::HangingTransactions, &[], hanging);
 }
 
 fn sample_cluster(services: &Services, samples: &mut Samples) {
@@ -156,6 +169,21 @@ fn sample_cluster(services: &Services, samples: &mut Samples) {
         let offline = partitions.filter(|partition| !partition.has_leader()).count();
         samples.push(Sampled::OfflinePartitions, &[], offline);
     }
+}
+
+async fn sample_transactions(services: &Services, mut samples: Samples) -> Samples {
+    samples.push(Sampled::OpenTransactionEnds, &[], services.transactions.open_ends());
+    let all = ListTransactions { duration_ms: -1, ..ListTransactions::default() };
+    // While a coordinator is loaded the numbers are not known.
+    let Ok(listed) = services.transactions.list(&all).await else { return samples };
+    let mut by_state = std::collections::BTreeMap::<&str, u64>::new();
+    for transaction in &listed {
+        *by_state.entry(transaction.state.as_str()).or_default() += 1;
+    }
+    for (state, transactions) in by_state {
+        samples.push(Sampled::Transactions, &[state], transactions);
+    }
+    samples
 }
 
 async fn sample_groups(services: &Services, mut samples: Samples) -> Samples {

@@ -215,7 +215,15 @@ impl ProducerState {
                     append.take_data(entry, batch, verification, rules.origin)?;
                 }
             }
-            if batch.attributes.is_transactional() {
+            // Where each end has an epoch of its own, its marker has the epoch of the next transaction, whose first
+            // write may be waiting already.
+            let waits_for_next = end.is_some()
+                && rules.marker == MarkerRule::NewEpoch
+                && self
+                    .verifications
+                    .get(&batch.producer_id)
+                    .is_some_and(|of| of.epoch >= batch.producer_epoch);
+            if batch.attributes.is_transactional() && !waits_for_next {
                 append.verified.push(batch.producer_id);
             }
         }

@@ -41,6 +41,9 @@ sampled! {
     CompactionDirtyRatio, Gauge, "barnabas_compaction_dirty_ratio", [], "Greatest uncompacted part of a compacted log, from 0 to 1.";
     CompactionDelaySeconds, Gauge, "barnabas_compaction_delay_seconds", [], "How long the oldest record has waited beyond max.compaction.lag.ms.";
     Groups, Gauge, "barnabas_groups", ["state"], "Groups that this broker coordinates.";
+    Transactions, Gauge, "barnabas_transactions", ["state"], "Transactional ids that this broker coordinates.";
+    OpenTransactionEnds, Gauge, "barnabas_open_transaction_ends", [], "Transactions that are decided and not known to all their partitions.";
+    HangingTransactions, Gauge, "barnabas_hanging_transactions", [], "Led partitions that a transaction holds back for longer than transaction.max.timeout.ms allows.";
     FetchSessions, Gauge, "barnabas_fetch_sessions", [], "Incremental fetch sessions.";
     ProcessCpuSeconds, Counter, "process_cpu_seconds_total", [], "Processor time of the process, user and system.";
     ProcessResidentBytes, Gauge, "process_resident_memory_bytes", [], "Resident memory of the process.";

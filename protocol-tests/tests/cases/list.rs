@@ -39,6 +39,7 @@ const WANTED: &[(&str, &[&str])] = &[
     ),
     ("admin", &["C080", "C082", "C084", "C085", "KAFKA-7082", "KAFKA-8875", "KAFKA-16807", "KAFKA-1580"]),
     ("controller", &["C065", "C067"]),
+    ("transactions", &["C050", "C052", "C054", "C055", "C056", "C057", "redpanda#11947", "KAFKA-5171"]),
     ("scale", &["C092", "C093", "KAFKA-6042", "KAFKA-6005"]),
     ("ops", &["C095", "C096", "KAFKA-4428"]),
     (

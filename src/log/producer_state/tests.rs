@@ -307,6 +307,23 @@ fn where_ends_have_epochs_of_their_own_a_marker_of_the_open_epoch_is_refused() {
 }
 
 #[test]
+fn a_marker_of_a_new_epoch_leaves_the_guard_of_the_next_transaction() {
+    let mut state = ProducerState::default();
+    let new_epoch = ProducerRules { marker: MarkerRule::NewEpoch, ..COORDINATOR };
+    let rules = |guard| ProducerRules { needs_verification: true, guard, ..CLIENT };
+    let commit = end(TransactionMarker::Commit, 1);
+    state.accept(transactional(data(1, 0, 0, 0, 1)));
+    // The client has the answer to its end, and writes on before the marker is there.
+    let guard = state.begin_verification(ProducerId(1), ProducerEpoch(1), 0, Timestamp(5));
+    state.append_one(marker(1, 1, 1), commit, &new_epoch).unwrap();
+    state.append_one(transactional(data(1, 1, 0, 2, 1)), None, &rules(guard)).unwrap();
+    // A guard of the epoch that ends is void.
+    let stale = state.begin_verification(ProducerId(2), ProducerEpoch(0), 0, Timestamp(5));
+    state.append_one(marker(2, 1, 3), commit, &new_epoch).unwrap();
+    assert!(state.append_one(transactional(data(2, 0, 0, 4, 1)), None, &rules(stale)).is_err());
+}
+
+#[test]
 fn silent_producers_expire_unless_their_transaction_is_open() {
     let mut state = ProducerState::default();
     state.accept(data(1, 0, 0, 0, 1));
