@@ -357,7 +357,10 @@ impl Partition {
         let read = if offset < bound { Some(self.read_log(parameters, bound)?) } else { None };
         let aborted = match (parameters.isolation, &read) {
             (Isolation::Committed, Some(read)) => {
-                Some(self.log.aborted_transactions(offset, read.upper_offset)?)
+                let mut aborted = self.log.aborted_transactions(offset, read.upper_offset)?;
+                // The index has them by their ends. Clients that go through the list beside the records need the starts.
+                aborted.sort_by_key(|aborted| aborted.first_offset);
+                Some(aborted)
             }
             (Isolation::Committed, None) => Some(Vec::new()),
             _ => None,

@@ -80,7 +80,7 @@ fn kafkas_decoders_read_the_internal_topics() {
         |topic: &str| broker.data_dir().join(topic).join("00000000000000000000.log").display().to_string();
     let state = file("__transaction_state-0");
     let decoded = tools.run("kafka-dump-log", &["--transaction-log-decoder", "--files", &state]);
-    for part in ["transactional_id=decoded", "state=Ongoing", "state=PrepareCommit", "state=CompleteCommit"] {
+    for part in ["transactionalId=decoded", "state=Ongoing", "state=PrepareCommit", "state=CompleteCommit"] {
         assert!(decoded.contains(part), "{part} is missing in\n{decoded}");
     }
     let data = file("t-0");
