@@ -72,8 +72,7 @@ fn offsets_of_a_transaction_show_when_it_commits() {
         add_offsets(&mut producer);
         let commit_offset = request(&producer, offset);
         assert_eq!(commit(&mut producer, 2, &commit_offset), code::NONE);
-        let before = if commits { 5 } else { 5 };
-        assert_eq!(fetch(&mut connection, false), (0, before));
+        assert_eq!(fetch(&mut connection, false), (0, 5));
         assert_eq!(fetch(&mut connection, true), (code::UNSTABLE_OFFSET_COMMIT, -1));
         assert_eq!(producer.end(3, commits), code::NONE);
         wait_for("the end", || (fetch(&mut connection, true) == (0, expected)).then_some(()));
