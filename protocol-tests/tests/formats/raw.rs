@@ -212,6 +212,11 @@ fn many_batches_are_converted_to_the_end() {
     }
     for version in 0..4 {
         for size in [100, 5_000, 100_000, FETCH_BYTES] {
+            // Kafka gives nothing then, and a consumer waits for ever.
+            let gives_one = peer.broker.server().is_barnabas() || version > 2;
+            if !gives_one && size < 100_000 {
+                continue;
+            }
             let mut next = 0;
             while next < expected {
                 let answer = peer.fetch_at_most(version, "many", next, size);
