@@ -27,6 +27,7 @@ fn rules(compression: TargetCompression) -> ValidationRules {
         compression,
         message_size_max: 1_048_588,
         record_set_size_max: 1 << 30,
+        inflated_size_max: usize::MAX,
     }
 }
 

@@ -28,14 +28,20 @@ use super::transactions::{self, Guards, Writer};
 use super::{Answer, ErrorCode, RequestContext, Services};
 use crate::log::{FlushWanted, ProducerRules, VerificationGuard};
 use crate::metadata::Image;
-use crate::model::{Offset, PartitionIndex, TopicId, is_internal_topic};
-use crate::records::{self, AppendOrigin, BatchHeader, RecordSetFormat, RecordsError, ValidationRules};
+use crate::model::{Offset, PartitionIndex, Timestamp, TopicId, is_internal_topic};
+use crate::records::{
+    self, AppendOrigin, BatchHeader, Codec, RecordSetFormat, RecordsError, ValidatedRecords, ValidationRules,
+};
 use crate::replica::{AppendOptions, Appended, Partition, ReplicaError, ReplicaManager, WatchedOffset};
+use crate::runtime::task;
 use crate::security::{Operation, Resource};
 use crate::txn::{TransactionalId, TxnError};
 
 /// The client id that may write to internal topics, as in Kafka.
 const ADMIN_CLIENT_ID: &str = "__admin_client";
+
+/// What a batch may inflate to in the middle of a worker's round: some milliseconds of work.
+const INFLATED_AT_ONCE_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Acks {
@@ -334,7 +340,7 @@ fn append_to(
         7.. => RecordSetFormat::Batch,
     };
     let rules = ValidationRules { format, ..partition.settings().validation.clone() };
-    let validated = records::validate(bytes, &rules, now)?;
+    let validated = validate(bytes, &rules, now)?;
     let options = AppendOptions {
         producer: ProducerRules { needs_verification: true, guard, ..AppendOrigin::Client.into() },
         needs_isr: acks == Acks::All,
@@ -353,6 +359,22 @@ fn append_to(
         services.metrics.produced_bytes.add(size_bytes);
     }
     Ok((partition, appended))
+}
+
+/// Checks a record set, here and now if that is soon done. Batches of one connection are appended in their order, so
+/// the rest of the request waits for one that is not.
+fn validate(bytes: Bytes, rules: &ValidationRules, now: Timestamp) -> Result<ValidatedRecords, RecordsError> {
+    let is_plain = BatchHeader::read(&bytes).is_ok_and(|header| header.attributes.codec() == Ok(Codec::None));
+    if is_plain {
+        return records::validate(bytes, rules, now);
+    }
+    let at_once = ValidationRules { inflated_size_max: INFLATED_AT_ONCE_BYTES, ..rules.clone() };
+    match records::validate(bytes.clone(), &at_once, now) {
+        Err(error) if error.is_inflated_too_large() => {
+            task::hand_over_and(|| records::validate(bytes, rules, now))
+        }
+        checked => checked,
+    }
 }
 
 /// Flushes what `flush.messages` asks for before it is answered; what a rolled segment asks for, beside.

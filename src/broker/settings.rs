@@ -62,6 +62,7 @@ fn validation_rules(config: &TopicConfig) -> ValidationRules {
         compression: compression(config.compression),
         message_size_max: unsigned(config.max_message_bytes) as usize,
         record_set_size_max: unsigned(config.segment_bytes) as usize,
+        inflated_size_max: usize::MAX,
     }
 }
 

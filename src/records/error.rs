@@ -176,6 +176,11 @@ pub enum Refusal {
 }
 
 impl RecordsError {
+    /// Whether the records inflate to more than they may.
+    pub fn is_inflated_too_large(&self) -> bool {
+        matches!(self, RecordsError::MalformedRecord { fault: RecordFault::InflatedTooLarge, .. })
+    }
+
     /// Kafka's answer when this is why a produced record set is refused.
     pub fn refusal(&self) -> Refusal {
         match self {

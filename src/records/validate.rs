@@ -64,6 +64,9 @@ pub struct ValidationRules {
     pub message_size_max: usize,
     /// `segment.bytes`: a record set must fit one segment.
     pub record_set_size_max: usize,
+    /// How far a batch may inflate, for a caller that wants to know early of one that takes long; never more than
+    /// what is refused as a bomb.
+    pub inflated_size_max: usize,
 }
 
 /// A record set that may be appended.
@@ -240,7 +243,7 @@ const RECORD_SIZE_MAX: usize = 32 << 20;
 /// How far a batch may inflate: what Kafka takes in practice, and no bomb.
 fn inflate_limits(rules: &ValidationRules) -> InflateLimits {
     InflateLimits {
-        size_max: rules.message_size_max.saturating_mul(16).max(256 << 20),
+        size_max: rules.message_size_max.saturating_mul(16).max(256 << 20).min(rules.inflated_size_max),
         large_window_size_max: rules.message_size_max.saturating_mul(16).clamp(32 << 20, 128 << 20),
         record_size_max: rules.message_size_max.max(RECORD_SIZE_MAX),
     }

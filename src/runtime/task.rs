@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error};
@@ -69,6 +70,18 @@ impl Drop for Aside {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Runs work that takes long in the middle of a task, whose next step needs its result, while another thread takes over
+/// what waits for this one.
+///
+/// Without it a worker that is busy for seconds may keep every socket waiting: it is the one that hears of them, and
+/// the others sleep until it calls.
+pub fn hand_over_and<R>(work: impl FnOnce() -> R) -> R {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 

@@ -79,6 +79,7 @@ fn rules() -> ValidationRules {
         compression: TargetCompression::Producer,
         message_size_max: 1 << 20,
         record_set_size_max: 1 << 20,
+        inflated_size_max: usize::MAX,
     }
 }
 

@@ -125,6 +125,7 @@ fn what_is_produced_is_stored_as_by_kafka() {
             },
             message_size_max: 1 << 20,
             record_set_size_max: 1 << 20,
+            inflated_size_max: usize::MAX,
         };
         let what = format!("case {line}: {} to {:?}", case.codec_or_offset, case.target);
         let ours = validate(case.input, &rules, NOW);

@@ -32,6 +32,7 @@ fn rules() -> ValidationRules {
         compression: TargetCompression::Producer,
         message_size_max: 1 << 20,
         record_set_size_max: 1 << 30,
+        inflated_size_max: usize::MAX,
     }
 }
 

@@ -20,6 +20,7 @@ fn rules() -> ValidationRules {
         compression: TargetCompression::Producer,
         message_size_max: 1 << 20,
         record_set_size_max: 1 << 30,
+        inflated_size_max: usize::MAX,
     }
 }
 
@@ -333,6 +334,15 @@ fn lies_in_records_are_refused() {
     let two = [record(&[0, 0, -1, -1, 0], &[]), record(&[0, 0, -1, -1, 0], &[])].concat();
     assert_eq!(refused(with_payload(Codec::None, 2, &two), &rules()), Refusal::InvalidRecord);
     assert_eq!(refused(with_payload(Codec::None, 1, &two), &rules()), Refusal::InvalidRecord);
+}
+
+#[test]
+fn a_batch_that_takes_long_is_told_early_where_that_is_asked_for() {
+    let large = compressed(Codec::Zstd, 1_000);
+    let early = ValidationRules { inflated_size_max: 1_000, ..rules() };
+    let error = validate(large.clone(), &early, NOW).unwrap_err();
+    assert!(error.is_inflated_too_large(), "{error}");
+    assert!(validate(large, &rules(), NOW).is_ok());
 }
 
 #[test]
