@@ -282,6 +282,8 @@ impl Broker {
             ("listeners", format!("PLAINTEXT://{}", self.address())),
             ("log.dirs", self.data_dir().display().to_string()),
             ("offsets.topic.replication.factor", "1".to_owned()),
+            // Records of tests are of any time.
+            ("log.retention.ms", "-1".to_owned()),
         ];
         let mut text = String::new();
         for (key, value) in &defaults {

@@ -1,13 +1,15 @@
 //! Classic groups, their coordinator, and what it stores.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use protocol_tests::client::left_out;
 use protocol_tests::requests::commit_request;
-use protocol_tests::{Broker, Connection, scaled, wait_for};
+use protocol_tests::{Broker, Connection, command_exists, protocol_tests_dir, scaled, wait_for};
 use wire::delete_groups_request::DeleteGroupsRequest;
 use wire::describe_groups_request::DescribeGroupsRequest;
 use wire::describe_groups_response::DescribedGroup;
@@ -565,6 +567,43 @@ fn what_is_stored_of_groups_is_what_tools_expect() {
     let value =
         OffsetCommitValue::decode(&mut Reader::new(value.slice(2..)), 3).expect("an offset of version 3");
     assert_eq!((value.offset, value.leader_epoch, &*value.metadata), (5, -1, ""));
+}
+
+/// C046: Kafka's own tool prints all of it.
+#[test]
+fn kafkas_decoder_reads_what_is_stored_of_groups() {
+    if !["java", "mvn"].into_iter().all(command_exists) {
+        return left_out("kafka-dump-log", "this machine has no java or no mvn");
+    }
+    let mut broker = start(&[("offsets.retention.check.interval.ms", "100")]);
+    let mut connection = Connection::open(&broker.address());
+    connection.create_topic(TOPIC, 1, &[]);
+    let mut member = Member::new(&broker.address(), "members");
+    member.join();
+    // Unlike the others this one is what a consumer takes for an assignment: of nothing.
+    let mut request = member.sync_request(&[member.member_id.clone()]);
+    request.assignments[0].assignment = Bytes::from_static(&[0; 10]);
+    assert_eq!(member.connection.call(3, &request).error_code, code::NONE);
+    assert_eq!(member.commit(5), code::NONE);
+    commit_for(&mut connection, "explicit", 1);
+    wait_for("the expiry", || (connection.committed("explicit", TOPIC, 0) == -1).then_some(()));
+    let records = stored(&mut connection).len();
+    broker.stop();
+    let segment = broker.data_dir().join(format!("{OFFSETS}-0/00000000000000000000.log"));
+    let output = Command::new(protocol_tests_dir().join("peers/kafka-tool"))
+        .args(["3.9.2", "kafka-dump-log", "--offsets-decoder", "--files", &segment.display().to_string()])
+        .output()
+        .expect("run peers/kafka-tool");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let printed: Vec<&str> = text.lines().filter(|line| line.starts_with("| offset:")).collect();
+    assert_eq!(printed.len(), records, "{text}");
+    let key = r#"key: {"type":"1","data":{"group":"explicit","topic":"cases","partition":0}}"#;
+    let of = |version: &str| format!(r#"{key} payload: {{"version":"{version}","data":{{"offset":7,"#);
+    assert!(printed.iter().any(|line| line.contains(&of("1"))), "{text}");
+    assert!(printed.iter().any(|line| line.ends_with(&format!("{key} payload: <DELETE>"))), "{text}");
+    let group = r#"key: {"type":"2","data":{"group":"members"}} payload: {"version":"3","data":{"protocolType":"consumer","generation":1,"protocol":"range""#;
+    assert!(printed.iter().any(|line| line.contains(group)), "{text}");
 }
 
 /// C048

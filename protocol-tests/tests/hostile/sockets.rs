@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use protocol_tests::batch::Batch;
 use protocol_tests::requests::fetch_request;
-use protocol_tests::{Broker, Connection, encode, reset, scaled, wait_for};
+use protocol_tests::{Broker, Connection, encode, raise_open_files_limit, reset, scaled, wait_for};
 use wire::metadata_request::MetadataRequest;
 
 use crate::frames::{closes, works};
@@ -69,6 +69,7 @@ fn what_is_announced_and_not_sent_takes_no_memory() {
     let mut hello = vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     hello.resize(517, 0x5a);
     let slow = 100_000_000_i32.to_be_bytes();
+    raise_open_files_limit();
     let mut sockets = Vec::new();
     for number in 0..scaled(300) {
         for bytes in [&hello[..], &slow] {
@@ -172,6 +173,7 @@ fn a_flood_of_sockets_is_served() {
     let mut connection = Connection::open(&address);
     connection.create_topic("topic", 50, &[]);
     let all = MetadataRequest { topics: None, ..Default::default() };
+    raise_open_files_limit();
     let mut flood: Vec<(Connection, i32)> = (0..scaled(400))
         .map(|_| {
             let mut connection = Connection::open(&address);
