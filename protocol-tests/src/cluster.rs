@@ -48,8 +48,13 @@ impl Cluster {
     /// Starts one more broker.
     #[track_caller]
     pub fn add(&mut self, id: i32, server: Server) {
-        let settings: Vec<(&str, &str)> =
+        let mut settings: Vec<(&str, &str)> =
             self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        if !server.is_barnabas() {
+            // A starting JVM on a busy machine pauses for longer than the others' sessions last, and gives up then.
+            settings.retain(|(key, _)| *key != "zookeeper.session.timeout.ms");
+            settings.push(("zookeeper.session.timeout.ms", "6000"));
+        }
         let mut broker = Broker::join(server, id, &self.zookeeper.address(), &settings);
         // What a machine under load makes brokers say of an ensemble with short sessions.
         for text in ["lost the connection to ZooKeeper", "has expired", "joining the cluster again"] {
@@ -92,6 +97,16 @@ impl Cluster {
             let mut connection = self.connect(*id);
             wait_for("all brokers", || (connection.metadata(None).brokers.len() == count).then_some(()));
         }
+    }
+
+    /// Waits until the others have heard that a broker which was killed is gone: before that, a Kafka that is started
+    /// again finds its own registration and gives up.
+    #[track_caller]
+    pub fn wait_until_gone(&self, id: i32) {
+        wait_for("the end of a killed broker's session", || {
+            let brokers = self.connect_to_other(id).metadata(None).brokers;
+            brokers.iter().all(|broker| broker.node_id != id).then_some(())
+        });
     }
 
     /// Creates a topic with its partitions on these brokers, the preferred leader first.

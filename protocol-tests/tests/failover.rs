@@ -201,6 +201,7 @@ fn mixed_failures(cluster: &mut Cluster, writer: &Writer) {
         let (leader, controller) = (cluster.leader("t", 0, 0), cluster.controller(0));
         announce(&format!("failover: killing {id}; {leader} leads, {controller} controls"));
         cluster.broker(id).kill();
+        cluster.wait_until_gone(id);
         writer.wait_for_more(20);
         cluster.broker(id).start_again();
         cluster.wait_for_isr("t", 0, &[1, 2, 3], 0);
