@@ -108,10 +108,10 @@ fn perf_tools_move_everything(address: &str) {
         let text = finished.expect_success("produce quickly").stdout;
         assert!(text.contains("2000 records sent"), "{version}: {text}");
     }
-    // That of 0.9 waits for a second and no longer, which a busy machine may need to start.
+    // Those before 0.11 wait for a second and no longer, which a busy machine may need to start.
     let arguments = ["--new-consumer", "--broker-list", address, "--topic", "perf", "--messages", "6000"];
     let arguments = [&arguments[..], &["--timeout", "60000"]].concat();
-    let finished = start("0.10.2.2", "kafka-consumer-perf-test", &arguments).finish(LIMIT);
+    let finished = start("0.11.0.3", "kafka-consumer-perf-test", &arguments).finish(LIMIT);
     let text = finished.expect_success("consume quickly").stdout;
     let line = text.lines().rfind(|line| line.matches(", ").count() >= 5).unwrap_or_default();
     let read = line.split(", ").nth(4).and_then(|count| count.parse::<usize>().ok());
