@@ -108,11 +108,7 @@ fn domain(request: LeaderAndIsrRequest) -> control::LeaderAndIsrRequest {
         rack: None,
     });
     control::LeaderAndIsrRequest {
-        sender: ControlSender {
-            controller_id: BrokerId(request.controller_id),
-            controller_epoch: ControllerEpoch(request.controller_epoch),
-            broker_epoch: BrokerEpoch(request.broker_epoch),
-        },
+        sender: sender(request.controller_id, request.controller_epoch, request.broker_epoch),
         is_full: request.r#type == FULL,
         partitions,
         topic_ids,
@@ -139,6 +135,15 @@ fn partition(topic: &str, state: &LeaderAndIsrPartitionState) -> Option<Partitio
         is_recovering: state.leader_recovery_state == 1,
         offline_replicas: Vec::new(),
     })
+}
+
+/// Who says so, in each of the three requests of a controller.
+pub(super) fn sender(controller_id: i32, controller_epoch: i32, broker_epoch: i64) -> ControlSender {
+    ControlSender {
+        controller_id: BrokerId(controller_id),
+        controller_epoch: ControllerEpoch(controller_epoch),
+        broker_epoch: BrokerEpoch(broker_epoch),
+    }
 }
 
 pub(super) fn brokers(ids: &[i32]) -> Vec<BrokerId> {

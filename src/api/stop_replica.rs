@@ -11,12 +11,11 @@ use wire::stop_replica_response::StopReplicaPartitionError;
 use wire::{StopReplicaRequest, StopReplicaResponse};
 
 use super::error_code::{control_refusal, stop_outcome};
+use super::leader_and_isr::sender;
 use super::{ErrorCode, RequestContext, Services};
 use crate::controller::{ControlError, ControlRequest, ControlResponse};
-use crate::metadata::control::{self, ControlSender, StopReplica};
-use crate::model::{
-    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, TopicName, TopicPartition,
-};
+use crate::metadata::control::{self, StopReplica};
+use crate::model::{LeaderEpoch, PartitionIndex, TopicName, TopicPartition};
 use crate::security::{Operation, Resource};
 
 pub async fn handle(
@@ -68,11 +67,7 @@ fn domain(request: &StopReplicaRequest) -> control::StopReplicaRequest {
         }
     }
     control::StopReplicaRequest {
-        sender: ControlSender {
-            controller_id: BrokerId(request.controller_id),
-            controller_epoch: ControllerEpoch(request.controller_epoch),
-            broker_epoch: BrokerEpoch(request.broker_epoch),
-        },
+        sender: sender(request.controller_id, request.controller_epoch, request.broker_epoch),
         partitions,
     }
 }

@@ -10,13 +10,11 @@ use wire::update_metadata_request::{UpdateMetadataBroker, UpdateMetadataPartitio
 use wire::{UpdateMetadataRequest, UpdateMetadataResponse};
 
 use super::error_code::control_refusal;
-use super::leader_and_isr::brokers;
+use super::leader_and_isr::{brokers, sender};
 use super::{ErrorCode, RequestContext, Services};
 use crate::config::SecurityProtocol;
 use crate::controller::{ControlError, ControlRequest, ControlResponse};
-use crate::metadata::control::{
-    self, BrokerRegistration, ControlSender, Endpoint, LeaderAndIsr, PartitionAssignmentState,
-};
+use crate::metadata::control::{self, BrokerRegistration, Endpoint, LeaderAndIsr, PartitionAssignmentState};
 use crate::model::{
     BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, TopicId, TopicName, TopicPartition,
 };
@@ -64,11 +62,7 @@ fn domain(version: i16, request: UpdateMetadataRequest) -> control::UpdateMetada
         }
     }
     control::UpdateMetadataRequest {
-        sender: ControlSender {
-            controller_id: BrokerId(request.controller_id),
-            controller_epoch: ControllerEpoch(request.controller_epoch),
-            broker_epoch: BrokerEpoch(request.broker_epoch),
-        },
+        sender: sender(request.controller_id, request.controller_epoch, request.broker_epoch),
         partitions,
         topic_ids,
         live_brokers: request.live_brokers.iter().map(|broker| live_broker(version, broker)).collect(),

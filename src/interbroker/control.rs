@@ -69,10 +69,9 @@ impl Peer {
             let request = control::StopReplicaRequest { sender: request.sender, partitions };
             let response = self.call(&stop_replica(&request, version), version).await?;
             RemoteError::check(response.error_code)?;
-            outcomes.extend(response.partition_errors.into_iter().filter_map(|error| {
-                let name = TopicName::new(&error.topic_name).ok()?;
-                let of = TopicPartition::new(name, PartitionIndex(error.partition_index));
-                Some((of, outcome(error.error_code)))
+            let errors = response.partition_errors.iter();
+            outcomes.extend(errors.filter_map(|error| {
+                named_outcome(&error.topic_name, error.partition_index, error.error_code)
             }));
         }
         Ok(outcomes)
@@ -80,12 +79,15 @@ impl Peer {
 }
 
 fn outcomes_by_name(errors: Vec<LeaderAndIsrPartitionError>) -> Outcomes {
-    let outcomes = errors.into_iter().filter_map(|error| {
-        let name = TopicName::new(&error.topic_name).ok()?;
-        let of = TopicPartition::new(name, PartitionIndex(error.partition_index));
-        Some((of, outcome(error.error_code)))
-    });
+    let outcomes = errors
+        .iter()
+        .filter_map(|error| named_outcome(&error.topic_name, error.partition_index, error.error_code));
     outcomes.collect()
+}
+
+/// `None` for a name that no topic can have.
+fn named_outcome(topic: &str, partition: i32, code: i16) -> Option<(TopicPartition, ControlOutcome)> {
+    Some((TopicPartition::new(TopicName::new(topic).ok()?, PartitionIndex(partition)), outcome(code)))
 }
 
 fn outcome(code: i16) -> ControlOutcome {
@@ -105,7 +107,6 @@ fn leader_and_isr(
     version: i16,
     listener: &str,
 ) -> LeaderAndIsrRequest {
-    let ids: HashMap<&TopicName, TopicId> = request.topic_ids.iter().map(|(name, id)| (name, *id)).collect();
     let mut wire = LeaderAndIsrRequest {
         controller_id: request.sender.controller_id.0,
         controller_epoch: request.sender.controller_epoch.0,
@@ -121,10 +122,10 @@ fn leader_and_isr(
         wire.ungrouped_partition_states = request.partitions.iter().map(partition_state).collect();
         return wire;
     }
-    for (name, states) in by_topic(&request.partitions) {
+    for (topic_name, topic_id, states) in by_topic(&request.partitions, &request.topic_ids) {
         wire.topic_states.push(LeaderAndIsrTopicState {
-            topic_name: text(name),
-            topic_id: Uuid(ids.get(name).copied().unwrap_or(TopicId::ZERO).0),
+            topic_name,
+            topic_id,
             partition_states: states.into_iter().map(partition_state).collect(),
         });
     }
@@ -158,8 +159,6 @@ fn partition_state(state: &PartitionAssignmentState) -> LeaderAndIsrPartitionSta
 }
 
 fn update_metadata(request: &control::UpdateMetadataRequest, version: i16) -> UpdateMetadataRequest {
-    let topic_ids: HashMap<&TopicName, TopicId> =
-        request.topic_ids.iter().map(|(name, id)| (name, *id)).collect();
     let mut wire = UpdateMetadataRequest {
         controller_id: request.sender.controller_id.0,
         controller_epoch: request.sender.controller_epoch.0,
@@ -171,10 +170,10 @@ fn update_metadata(request: &control::UpdateMetadataRequest, version: i16) -> Up
         wire.ungrouped_partition_states = request.partitions.iter().map(metadata_state).collect();
         return wire;
     }
-    for (name, states) in by_topic(&request.partitions) {
+    for (topic_name, topic_id, states) in by_topic(&request.partitions, &request.topic_ids) {
         wire.topic_states.push(UpdateMetadataTopicState {
-            topic_name: text(name),
-            topic_id: Uuid(topic_ids.get(name).copied().unwrap_or(TopicId::ZERO).0),
+            topic_name,
+            topic_id,
             partition_states: states.into_iter().map(metadata_state).collect(),
         });
     }
@@ -264,12 +263,19 @@ fn stop_replica(request: &control::StopReplicaRequest, version: i16) -> StopRepl
     wire
 }
 
-fn by_topic(states: &[PartitionAssignmentState]) -> IndexMap<&TopicName, Vec<&PartitionAssignmentState>> {
+/// Name, id (zero = it has none) and partitions of each topic, in the order in which topics come first.
+fn by_topic<'a>(
+    states: &'a [PartitionAssignmentState],
+    ids: &'a [(TopicName, TopicId)],
+) -> impl Iterator<Item = (Str, Uuid, Vec<&'a PartitionAssignmentState>)> {
+    let ids: HashMap<&TopicName, TopicId> = ids.iter().map(|(name, id)| (name, *id)).collect();
     let mut topics: IndexMap<&TopicName, Vec<&PartitionAssignmentState>> = IndexMap::new();
     for state in states {
         topics.entry(&state.topic_partition.topic).or_default().push(state);
     }
-    topics
+    topics.into_iter().map(move |(name, states)| {
+        (text(name), Uuid(ids.get(name).copied().unwrap_or(TopicId::ZERO).0), states)
+    })
 }
 
 fn ids(brokers: &[BrokerId]) -> Vec<i32> {
