@@ -26,7 +26,7 @@ impl MarkerChannel for ClusterMarkers {
         ends: Vec<EndMarkers>,
     ) -> BoxFuture<'_, Result<Vec<MarkerResults>, BrokerUnreachable>> {
         if to == self.me {
-            return self.local.write(to, ends);
+            return Box::pin(async move { Ok(self.local.write_all(&ends).await) });
         }
         Box::pin(async move {
             let written = async {

@@ -93,7 +93,6 @@ impl ControllerLink {
                 leader_epoch: proposal.leader_epoch,
                 partition_epoch: proposal.partition_epoch,
                 isr: proposal.isr.clone(),
-                is_recovering: false,
             })
             .collect();
         let peer = self.peers.controller().map_err(no_answer)?;

@@ -4,47 +4,30 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::coordination::BoxFuture;
 use crate::group::{GroupError, GroupService, OFFSETS_TOPIC};
 use crate::log::{LogError, MarkerRule, ProducerError, ProducerRules};
-use crate::model::{BrokerId, TopicPartition};
+use crate::model::TopicPartition;
 use crate::records::{
     self, AppendOrigin, RecordSetFormat, TargetCompression, TransactionMarker, ValidationRules,
     end_transaction_marker,
 };
 use crate::replica::{AppendOptions, ReplicaError, ReplicaManager, WatchedOffset};
 use crate::runtime::Clock;
-use crate::txn::{BrokerUnreachable, EndMarkers, MarkerChannel, MarkerError, MarkerResults};
+use crate::txn::{EndMarkers, MarkerError, MarkerResults};
 
 /// How long a marker may wait for its replicas before its coordinator asks again.
 const COMMIT_MAX: Duration = Duration::from_secs(30);
 
 /// Writes the markers of transactions to this broker's own partitions.
 pub(super) struct LocalMarkers {
-    pub(super) me: BrokerId,
     pub(super) replicas: Arc<ReplicaManager>,
     pub(super) groups: Arc<GroupService>,
     pub(super) clock: Clock,
 }
 
-impl MarkerChannel for LocalMarkers {
-    fn write(
-        &self,
-        to: BrokerId,
-        ends: Vec<EndMarkers>,
-    ) -> BoxFuture<'_, Result<Vec<MarkerResults>, BrokerUnreachable>> {
-        Box::pin(async move {
-            if to != self.me {
-                let reason = format!("there is no way to broker {to}");
-                return Err(BrokerUnreachable { reason });
-            }
-            Ok(self.write_all(&ends).await)
-        })
-    }
-}
-
 impl LocalMarkers {
-    async fn write_all(&self, ends: &[EndMarkers]) -> Vec<MarkerResults> {
+    /// What became of each end in each of its partitions.
+    pub(super) async fn write_all(&self, ends: &[EndMarkers]) -> Vec<MarkerResults> {
         let mut results = Vec::with_capacity(ends.len());
         let mut watched = Vec::new();
         for end in ends {

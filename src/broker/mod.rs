@@ -134,14 +134,18 @@ impl Broker {
         self.services.transactions.stop();
         self.clients.drained(DRAIN_MAX).await;
         self.parts.request();
-        let parts = [self.controller, self.ticks, self.compaction, self.config_changes, self.alter_isr];
+        let parts = [
+            self.controller,
+            self.ticks,
+            self.compaction,
+            self.config_changes,
+            self.alter_isr,
+            self.features,
+        ];
         for task in parts {
             if let Err(error) = task.await {
                 warn!(%error, "a part did not stop well");
             }
-        }
-        if let Err(error) = self.features.await {
-            warn!(%error, "a part did not stop well");
         }
         let broker_epoch = self.services.replicas.broker_epoch();
         let (logs, now) = (self.logs, self.clock.now());

@@ -118,7 +118,6 @@ pub(super) async fn start_on(
     let markers: Arc<dyn MarkerChannel> = Arc::new(ClusterMarkers {
         me: identity.broker_id,
         local: LocalMarkers {
-            me: identity.broker_id,
             replicas: Arc::clone(&replicas),
             groups: Arc::clone(&groups),
             clock: clock.clone(),

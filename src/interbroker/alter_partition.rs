@@ -17,7 +17,6 @@ pub struct AlterPartitionItem {
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: i32,
     pub isr: Vec<BrokerId>,
-    pub is_recovering: bool,
 }
 
 /// What the controller made of it: the state that stands now, or why there is none.
@@ -84,7 +83,6 @@ fn topics(items: &[AlterPartitionItem], version: i16) -> Vec<TopicData> {
             partition_index: item.topic_partition.partition.0,
             leader_epoch: item.leader_epoch.0,
             partition_epoch: item.partition_epoch,
-            leader_recovery_state: if version >= 1 { i8::from(item.is_recovering) } else { 0 },
             ..PartitionData::default()
         };
         if version >= 3 {

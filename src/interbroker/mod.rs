@@ -23,6 +23,5 @@ pub use error::{PeerError, RemoteError};
 pub use fetch::{FetchedPartition, FollowerFetch, FollowerFetchPartition, FollowerFetched};
 pub use peer::Peer;
 pub use peers::Peers;
-pub use shutdown::AllocatedProducerIds;
 pub use transactions::{MarkersToWrite, PartitionResults, PartitionsOfTransaction};
 pub use versions::RequestVersions;

@@ -1,14 +1,7 @@
-use wire::{AllocateProducerIdsRequest, ControlledShutdownRequest};
+use wire::ControlledShutdownRequest;
 
 use super::{Peer, PeerError, RemoteError};
-use crate::model::{BrokerEpoch, BrokerId, PartitionIndex, ProducerId, TopicName, TopicPartition};
-
-/// Producer ids that nobody else gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocatedProducerIds {
-    pub first: ProducerId,
-    pub count: i32,
-}
+use crate::model::{BrokerEpoch, BrokerId, PartitionIndex, TopicName, TopicPartition};
 
 impl Peer {
     /// Asks the controller to move this broker's leaderships elsewhere; gives those that are left.
@@ -25,19 +18,5 @@ impl Peer {
             Some(TopicPartition::new(topic, PartitionIndex(left.partition_index)))
         });
         Ok(remaining.collect())
-    }
-
-    /// Asks the controller for a block of producer ids.
-    pub async fn allocate_producer_ids(
-        &self,
-        broker_id: BrokerId,
-        broker_epoch: BrokerEpoch,
-    ) -> Result<AllocatedProducerIds, PeerError> {
-        let request = AllocateProducerIdsRequest { broker_id: broker_id.0, broker_epoch: broker_epoch.0 };
-        let version = self.versions.allocate_producer_ids.unwrap_or(0);
-        let response = self.call(&request, version).await?;
-        RemoteError::check(response.error_code)?;
-        let first = ProducerId(response.producer_id_start);
-        Ok(AllocatedProducerIds { first, count: response.producer_id_len })
     }
 }

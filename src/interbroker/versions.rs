@@ -11,9 +11,9 @@ pub struct RequestVersions {
     pub stop_replica: i16,
     pub controlled_shutdown: i16,
     pub write_txn_markers: i16,
-    /// `None` = leaders write their ISRs to the store themselves.
+    /// `None` = Kafka's leaders write their ISRs to the store themselves.
     pub alter_partition: Option<i16>,
-    /// `None` = brokers take producer ids from the store themselves.
+    /// `None` = a controller of that level gives no producer ids. Brokers here always take them from the store.
     pub allocate_producer_ids: Option<i16>,
     /// Followers find out where they left the leader's log by fetching.
     pub truncates_on_fetch: bool,

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl AlterIsr {
     /// `false` when something has to be asked again.
     async fn ask(&self, proposals: &[IsrProposal]) -> bool {
         let answers = match self.channel.alter(proposals).await {
-            Ok(answers) => answers,
+            Ok(answers) => answers.into_iter().collect::<HashMap<_, _>>(),
             Err(error) => {
                 debug!(%error, "ISRs are not changed yet");
                 proposals.iter().for_each(|proposal| self.propose_again(&proposal.topic_partition));
@@ -96,8 +97,7 @@ impl AlterIsr {
         for proposal in proposals {
             let of = &proposal.topic_partition;
             let Ok(partition) = self.replicas.partition(&of.topic, of.partition) else { continue };
-            let answer = answers.iter().find(|(answered, _)| answered == of).map(|(_, answer)| answer);
-            is_done &= self.apply(&partition, proposal, answer.unwrap_or(&IsrAnswer::Again));
+            is_done &= self.apply(&partition, proposal, answers.get(of).unwrap_or(&IsrAnswer::Again));
         }
         is_done
     }

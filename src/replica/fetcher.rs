@@ -85,10 +85,6 @@ impl Assignment {
         taken.into_values().map(|followed| (followed.partition, followed.following)).collect()
     }
 
-    pub(super) fn failed_count(&self) -> usize {
-        self.partitions.lock().values().filter(|followed| followed.is_failed).count()
-    }
-
     /// Those that can be fetched now, or when the next one can be.
     fn ready(&self, now: Instant) -> Result<Vec<Followed>, Option<Instant>> {
         let mut all = self.partitions.lock();

@@ -125,12 +125,6 @@ impl Fetchers {
             assignment.remove(partitions.clone());
         }
     }
-
-    /// Partitions that are not fetched although they are followed: their logs cannot be made to agree with their
-    /// leaders', or cannot be written.
-    pub fn failed_count(&self) -> usize {
-        self.fetchers.lock().values().map(|assignment| assignment.failed_count()).sum()
-    }
 }
 
 /// Java's hash of the topic's name, as Kafka spreads partitions over fetchers.

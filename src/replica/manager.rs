@@ -216,7 +216,7 @@ impl ReplicaManager {
             let topic_id = topic_ids.get(&topic_partition.topic).copied().unwrap_or(TopicId::ZERO);
             let outcome = match self.take_role(state, topic_id, now) {
                 Ok(change) => {
-                    reply.changes.extend(change);
+                    reply.changes.push(change);
                     ControlOutcome::Done
                 }
                 Err(outcome) => outcome,
@@ -231,7 +231,7 @@ impl ReplicaManager {
         state: &PartitionAssignmentState,
         topic_id: TopicId,
         now: Timestamp,
-    ) -> Result<Option<RoleChange>, ControlOutcome> {
+    ) -> Result<RoleChange, ControlOutcome> {
         let topic_partition = &state.topic_partition;
         if !state.replicas.contains(&self.me) {
             warn!(topic = %topic_partition.topic, partition = topic_partition.partition.0, "not a replica");
@@ -255,18 +255,17 @@ impl ReplicaManager {
         if requested <= current {
             return Err(ControlOutcome::StaleLeaderEpoch);
         }
-        let is_new =
-            partition.take_role(self.me, &state.leader_and_isr, &state.replicas, now).map_err(|error| {
-                error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
+        partition.take_role(self.me, &state.leader_and_isr, &state.replicas, now).map_err(|error| {
+            error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
                 "cannot take the role the controller gives");
-                ControlOutcome::StorageError
-            })?;
-        Ok(is_new.then(|| RoleChange {
+            ControlOutcome::StorageError
+        })?;
+        Ok(RoleChange {
             topic_partition: topic_partition.clone(),
             leader: state.leader_and_isr.leader,
             leader_epoch: requested,
             is_leader: state.leader_and_isr.leader == self.me,
-        }))
+        })
     }
 
     /// Opens or creates the log of a partition that is not hosted yet.

@@ -27,7 +27,6 @@ pub use fetch_session::{
     PartitionChange, PartitionKey, TopicRef,
 };
 pub use fetchers::{FetcherOptions, Fetchers};
-pub use isr::Follower;
 pub use leading::{FollowerProgress, IsrProposal};
 pub use manager::{LeaderAndIsrReply, ReplicaManager, RoleChange};
 pub use partition::{

@@ -202,25 +202,23 @@ impl Partition {
         self.settings.store(settings);
     }
 
-    /// Takes the role that the controller gives. `me` decides whether that is leader or follower. `false` when
-    /// nothing about the leadership is new.
+    /// Takes the role that the controller gives. `me` decides whether that is leader or follower. Its leader epoch
+    /// is newer than the one before.
     pub(super) fn take_role(
         &self,
         me: BrokerId,
         state: &LeaderAndIsr,
         replicas: &[BrokerId],
         now: Timestamp,
-    ) -> Result<bool, ReplicaError> {
+    ) -> Result<(), ReplicaError> {
         let _exclusive = self.leadership.write();
-        let before = self.role.load();
-        let is_new_leadership = state.leader_epoch > before.leader_epoch;
         let is_leader = state.leader == me;
-        let epoch_start_offset = if is_new_leadership && is_leader {
+        let epoch_start_offset = if is_leader {
             let end = self.log.log_end_offset();
             self.log.assign_epoch(state.leader_epoch, end)?;
             end
         } else {
-            before.epoch_start_offset
+            self.role.load().epoch_start_offset
         };
         let role = Arc::new(Role {
             is_leader,
@@ -242,7 +240,7 @@ impl Partition {
         self.role.store(Arc::clone(&role));
         self.advance_high_watermark(&role, now);
         self.watchers.wake_all();
-        Ok(is_new_leadership)
+        Ok(())
     }
 
     /// This broker holds the partition no more: whoever waits for it is told.
