@@ -49,5 +49,6 @@ fn rules(choice: u8) -> ValidationRules {
         compression: TargetCompression::Producer,
         message_size_max: 1024 * 1024,
         record_set_size_max: 1024 * 1024,
+        inflated_size_max: usize::MAX,
     }
 }
