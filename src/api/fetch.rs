@@ -27,6 +27,7 @@ use super::error_code::fetch_error;
 use super::leader_hints::{LeaderEndpoint, LeaderHints};
 use super::{Answer, ErrorCode, Part, RequestContext, Services};
 use crate::log::{Conversion, ConversionError, LogError};
+use crate::metadata::Image;
 use crate::model::{BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
 use crate::purgatory::{Waiter, WatchList};
 use crate::records::{Codec, MessageFormat, RecordsError, TargetCompression};
@@ -210,6 +211,7 @@ async fn read_all(
     wanted: &Wanted,
     fetch: &FetchContext,
 ) -> Vec<Read> {
+    let image = services.metadata.image();
     let mut bytes_left = wanted.bytes_max;
     let mut has_data = false;
     let mut converted_bytes = 0;
@@ -225,7 +227,7 @@ async fn read_all(
             needs_leader: wanted.needs_leader,
             may_wait: false,
         };
-        let found = find(services, context, wanted, key);
+        let found = find(services, &image, context, wanted, key);
         let mut conversion = None;
         let result = match &found {
             Ok(found) => match conversion_format(context, found, wanted) {
@@ -373,11 +375,11 @@ fn conversion_error(context: &RequestContext, error: &ConversionError) -> ErrorC
 
 fn find(
     services: &Services,
+    image: &Image,
     context: &RequestContext,
     wanted: &Wanted,
     key: &PartitionKey,
 ) -> Result<Arc<Partition>, ErrorCode> {
-    let image = services.metadata.image();
     let name: &str = match &key.topic {
         TopicRef::Name(name) => name,
         TopicRef::IllegalName(_) => return Err(ErrorCode::UnknownTopicOrPartition),

@@ -188,18 +188,19 @@ fn append_all(
 ) -> Vec<TopicResult> {
     let image = services.metadata.image();
     let is_whole_refused = refuse_whole(services, context, &request);
+    let appending = acks.map(|acks| Appending { image: &image, acks, guards });
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for topic in request.topic_data {
         let name = resolve(&image, context, &topic.name, topic.topic_id);
         let mut partitions = Vec::with_capacity(topic.partition_data.len());
         for data in topic.partition_data {
             let index = PartitionIndex(data.index);
-            let outcome = match (acks, &is_whole_refused, &name) {
+            let outcome = match (&appending, &is_whole_refused, &name) {
                 (None, ..) => Outcome::Refused(Refusal::of(ErrorCode::InvalidRequiredAcks)),
                 (_, Some(code), _) => Outcome::Refused(Refusal::of(*code)),
                 (_, _, Err(code)) => Outcome::Refused(Refusal::of(*code)),
-                (Some(acks), None, Ok(name)) => {
-                    append(services, context, name, index, data.records, acks, guards)
+                (Some(appending), None, Ok(name)) => {
+                    append(services, context, appending, name, index, data.records)
                 }
             };
             partitions.push((data.index, outcome));
@@ -238,14 +239,20 @@ fn resolve(image: &Image, context: &RequestContext, name: &Str, topic_id: Uuid) 
         .ok_or(ErrorCode::UnknownTopicId)
 }
 
+/// What is the same for all partitions of a request.
+struct Appending<'a> {
+    image: &'a Image,
+    acks: Acks,
+    guards: &'a Guards,
+}
+
 fn append(
     services: &Services,
     context: &RequestContext,
+    appending: &Appending<'_>,
     topic: &str,
     index: PartitionIndex,
     records: Option<Records>,
-    acks: Acks,
-    guards: &Guards,
 ) -> Outcome {
     if !services.authorizer.allows(context.principal(), Operation::Write, Resource::Topic(topic)) {
         return Outcome::Refused(Refusal::of(ErrorCode::TopicAuthorizationFailed));
@@ -261,11 +268,11 @@ fn append(
         Some(Records::Bytes(bytes)) => bytes,
         _ => Bytes::new(),
     };
-    let guard = match guard_of(guards, topic, index) {
+    let guard = match guard_of(appending.guards, topic, index) {
         Ok(guard) => guard,
         Err(error) => return Outcome::Refused(Refusal::of(verification_code(context.version, error))),
     };
-    match append_to(services, context, topic, index, bytes, acks, guard) {
+    match append_to(services, context, appending, topic, index, bytes, guard) {
         Ok((partition, appended)) => Outcome::Appended(partition, appended),
         Err(error) => {
             let start = if is_refused_by_log(context.version, &error) {
@@ -322,14 +329,14 @@ fn is_refused_by_log(version: i16, error: &ReplicaError) -> bool {
 fn append_to(
     services: &Services,
     context: &RequestContext,
+    appending: &Appending<'_>,
     topic: &str,
     index: PartitionIndex,
     bytes: Bytes,
-    acks: Acks,
     guard: Option<VerificationGuard>,
 ) -> Result<(Arc<Partition>, Appended), ReplicaError> {
     // A topic that is being deleted is gone for clients before its replicas are.
-    if services.metadata.image().partition(topic, index).is_none() {
+    if appending.image.partition(topic, index).is_none() {
         return Err(ReplicaError::UnknownTopicOrPartition);
     }
     let partition = services.replicas.partition(topic, index)?;
@@ -343,7 +350,7 @@ fn append_to(
     let validated = validate(bytes, &rules, now)?;
     let options = AppendOptions {
         producer: ProducerRules { needs_verification: true, guard, ..AppendOrigin::Client.into() },
-        needs_isr: acks == Acks::All,
+        needs_isr: appending.acks == Acks::All,
         leader_epoch: None,
     };
     let size_bytes = validated.size_bytes() as u64;
