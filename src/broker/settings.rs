@@ -59,14 +59,14 @@ fn validation_rules(config: &TopicConfig) -> ValidationRules {
         timestamp_before_max_ms: config.message_timestamp_before_max_ms,
         timestamp_after_max_ms: config.message_timestamp_after_max_ms,
         needs_keys: config.cleanup_policy.compact,
-        compression: compression(config.compression),
+        compression: target_compression(config.compression),
         message_size_max: unsigned(config.max_message_bytes) as usize,
         record_set_size_max: unsigned(config.segment_bytes) as usize,
         inflated_size_max: usize::MAX,
     }
 }
 
-fn compression(compression: Compression) -> TargetCompression {
+pub(super) fn target_compression(compression: Compression) -> TargetCompression {
     // -1 is Kafka's word for the codec's own default.
     let level = |level: i32| (level != -1).then_some(level);
     match compression {

@@ -19,7 +19,9 @@ use super::error::*;
 use super::features::FeatureApplier;
 use super::markers::LocalMarkers;
 use super::membership::Membership;
-use super::settings::{connection_limits, fetcher_options, listener_options, topic_settings, txn_options};
+use super::settings::{
+    connection_limits, fetcher_options, listener_options, target_compression, topic_settings, txn_options,
+};
 use super::shard_log::ReplicaShardLog;
 use super::{Broker, cleaner, ticks};
 use crate::api::{Gate, Services};
@@ -42,6 +44,7 @@ use crate::model::{BrokerId, TopicName};
 use crate::network::{ConnectionTable, Listener, RequestMemory};
 use crate::observe::Metrics;
 use crate::quota::Quotas;
+use crate::records::TargetCompression;
 use crate::replica::{
     AlterIsr, FetchSessionOptions, FetchSessions, Fetchers, IsrChannel, ReplicaManager, TopicSettings,
 };
@@ -127,7 +130,11 @@ pub(super) async fn start_on(
     let transactions = Arc::new(TxnService::new(TxnServiceParts {
         options: txn_options(&config.load()),
         version: TransactionVersion::Classic,
-        log: Arc::new(ReplicaShardLog { replicas: Arc::clone(&replicas), clock: clock.clone() }),
+        log: Arc::new(ReplicaShardLog {
+            replicas: Arc::clone(&replicas),
+            compression: TargetCompression::Producer,
+            clock: clock.clone(),
+        }),
         markers: Arc::clone(&markers),
         metadata: Arc::clone(&metadata),
         default_partition_count: config.load().transaction_state_log_num_partitions(),
@@ -453,7 +460,11 @@ fn groups(
     random: &Random,
 ) -> GroupService {
     let commit_timeout_ms = config.offsets_commit_timeout_ms();
-    let log = ReplicaShardLog { replicas: Arc::clone(replicas), clock: clock.clone() };
+    let log = ReplicaShardLog {
+        replicas: Arc::clone(replicas),
+        compression: target_compression(config.offsets_topic_compression()),
+        clock: clock.clone(),
+    };
     GroupService::new(GroupServiceParts {
         options: GroupOptions {
             session_timeout_ms_min: config.group_min_session_timeout_ms(),
