@@ -112,15 +112,17 @@ impl Broker {
 
     /// A line of `/proc/PID/status` in bytes: `VmRSS:` is the memory in use, `VmHWM:` its peak.
     pub fn memory_bytes(&self, line: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let path = format!("/proc/{}/status", self.pid());
+        let status = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         let text = status.lines().find_map(|found| found.strip_prefix(line)).unwrap_or_default();
-        let kibibytes: u64 = text.trim().trim_end_matches(" kB").parse().unwrap_or(0);
-        kibibytes * 1024
+        let kibibytes = text.trim().trim_end_matches(" kB").parse::<u64>();
+        kibibytes.unwrap_or_else(|_| panic!("{path} has no {line}")) * 1024
     }
 
     /// Open file descriptors of the server.
     pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+        let path = format!("/proc/{}/fd", self.pid());
+        std::fs::read_dir(&path).unwrap_or_else(|error| panic!("{path}: {error}")).count()
     }
 
     /// The one folder of `log.dirs`.
