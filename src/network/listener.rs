@@ -139,11 +139,13 @@ impl OpenListener {
         services: &Services,
         connections: &ConnectionTable,
     ) -> io::Result<(TcpStream, SocketAddr)> {
-        while connections.is_full() {
+        while connections.is_full(&self.options.name) {
             tokio::time::sleep(FULL_PAUSE).await;
         }
         let accepted = self.socket.accept().await?;
-        while let Err(Refusal::TooFast { wait_ms }) = connections.pace(services.clock.now()) {
+        while let Err(Refusal::TooFast { wait_ms }) =
+            connections.pace(&self.options.name, services.clock.now())
+        {
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         }
         Ok(accepted)
@@ -159,7 +161,7 @@ impl OpenListener {
         shutdown: &Shutdown,
     ) {
         let address = peer.ip().to_canonical();
-        let permit = match connections.admit(address) {
+        let permit = match connections.admit(&self.options.name, address) {
             Ok(permit) => permit,
             Err(reason) => {
                 services.metrics.connections_refused.at(refused(reason)).increment();

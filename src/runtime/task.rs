@@ -170,6 +170,21 @@ impl Shutdown {
         })
     }
 
+    /// A stop of one part, which comes with that of the whole at the latest. Guards count for the whole. Must be called
+    /// within a tokio runtime.
+    pub fn child(&self) -> (ShutdownTrigger, Shutdown) {
+        let (sender, receiver) = watch::channel(false);
+        let trigger = ShutdownTrigger { requested: sender.clone(), guards: Arc::clone(&self.guards) };
+        let whole = self.requested();
+        spawn("shutdown of a part", async move {
+            tokio::select! {
+                () = whole => drop(sender.send_replace(true)),
+                () = sender.closed() => {}
+            }
+        });
+        (trigger, Shutdown { requested: receiver, guards: Arc::clone(&self.guards) })
+    }
+
     /// Keeps the broker from stopping before this work is done.
     pub fn drain_guard(&self) -> DrainGuard {
         self.guards.count.fetch_add(1, Ordering::AcqRel);
@@ -200,6 +215,18 @@ mod tests {
         trigger.request();
         trigger.drained(Duration::from_secs(60)).await;
         work.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_part_stops_alone_or_with_the_whole() {
+        let (whole, shutdown) = ShutdownTrigger::new();
+        let (part, stops_alone) = shutdown.child();
+        let (_other, stops_with_all) = shutdown.child();
+        part.request();
+        stops_alone.requested().await;
+        assert!(!shutdown.is_requested() && !stops_with_all.is_requested());
+        whole.request();
+        stops_with_all.requested().await;
     }
 
     #[tokio::test(start_paused = true)]
