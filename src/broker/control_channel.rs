@@ -98,7 +98,8 @@ impl LocalChannel {
         for topic in topics {
             match stored_topic_config(&*self.store, &self.config.load(), topic).await {
                 Ok(config) => {
-                    self.replicas.change_topic_settings(topic, config.map(|config| topic_settings(&config)));
+                    self.replicas
+                        .change_topic_settings(topic, config.map(|config| topic_settings(self.me, &config)));
                 }
                 Err(error) => warn!(%topic, %error, "cannot read the topic's settings, going on without"),
             }

@@ -15,10 +15,13 @@ mod error;
 mod features;
 mod markers;
 mod membership;
+mod ports;
 mod ready;
 mod settings;
 mod shard_log;
+mod standing;
 mod start;
+mod stored_isrs;
 mod ticks;
 
 use std::sync::Arc;
@@ -29,6 +32,7 @@ use tracing::{info, warn};
 
 pub use error::StartError;
 pub use ready::Ready;
+pub use standing::Standing;
 
 use backend::Backend;
 
@@ -42,6 +46,7 @@ use crate::metadata::control::Endpoint;
 use crate::model::BrokerId;
 use crate::network::{ConnectionTable, RequestMemory};
 use crate::observe::Metrics;
+use crate::replica::Fetchers;
 use crate::runtime::Clock;
 use crate::runtime::task::ShutdownTrigger;
 
@@ -70,6 +75,7 @@ pub struct Broker {
     features: JoinHandle<()>,
     alter_isr: JoinHandle<()>,
     controller_link: Arc<ControllerLink>,
+    fetchers: Arc<Fetchers>,
     connections: Arc<ConnectionTable>,
     memory: Arc<RequestMemory>,
     /// With the ports that were bound.
@@ -101,6 +107,14 @@ impl Broker {
 
     pub fn services(&self) -> &Arc<Services> {
         &self.services
+    }
+
+    pub fn fetchers(&self) -> &Arc<Fetchers> {
+        &self.fetchers
+    }
+
+    pub fn standing(&self) -> Standing {
+        Standing::new(Arc::downgrade(&self.services))
     }
 
     pub fn connections(&self) -> &Arc<ConnectionTable> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::fetcher::{Assignment, Fetcher};
+use super::fetcher::{Assignment, AssignmentStatus, Fetcher};
 use super::following::Following;
 use super::{Partition, ReplicaManager, RoleChange};
 use crate::interbroker::RequestVersions;
@@ -57,6 +57,15 @@ pub(super) struct Parts {
     pub(super) shutdown: Shutdown,
 }
 
+/// One fetcher, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetcherStatus {
+    pub leader: BrokerId,
+    /// Among those of the leader.
+    pub index: usize,
+    pub assignment: AssignmentStatus,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FetcherKey {
     pub(super) leader: BrokerId,
@@ -105,6 +114,17 @@ impl Fetchers {
             Arc::clone(fetchers.entry(key).or_insert_with(start))
         };
         assignment.add(partition, following);
+    }
+
+    /// What each fetcher is at; none of those without partitions.
+    pub fn status(&self) -> Vec<FetcherStatus> {
+        let fetchers = self.fetchers.lock();
+        let all = fetchers.iter().map(|(key, assignment)| FetcherStatus {
+            leader: key.leader,
+            index: key.index,
+            assignment: assignment.status(),
+        });
+        all.filter(|status| status.assignment.partitions > 0).collect()
     }
 
     /// Spreads partitions over another number of connections to each leader.
