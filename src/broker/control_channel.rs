@@ -98,8 +98,7 @@ impl LocalChannel {
         for topic in topics {
             match stored_topic_config(&*self.store, &self.config.load(), topic).await {
                 Ok(config) => {
-                    self.replicas
-                        .change_topic_settings(topic, config.map(|config| topic_settings(self.me, &config)));
+                    self.replicas.change_topic_settings(topic, config.map(|config| topic_settings(&config)));
                 }
                 Err(error) => warn!(%topic, %error, "cannot read the topic's settings, going on without"),
             }
@@ -156,7 +155,7 @@ pub(super) fn topic_config(
 
 /// Runs file work off the workers. A panic in it is a panic here: state may be half changed.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
+    match task::blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
