@@ -99,7 +99,6 @@ impl Transactor {
             producer_id: epoch.id.0,
             producer_epoch: epoch.epoch.0,
             committed: is_committed,
-            ..Default::default()
         };
         for _ in 0..50 {
             let response = self.client.call(&epoch.coordinator, 2, &request).await;
