@@ -18,6 +18,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// (Barnabas only) and removes the folder.
 pub struct Broker {
     server: Server,
+    /// The address that it listens on.
+    host: String,
+    /// The network namespace that it runs in; `None` = this machine's.
+    namespace: Option<String>,
     port: Port,
     dir: TempDir,
     settings: Vec<(String, String)>,
@@ -56,7 +60,26 @@ impl Broker {
     /// Starts a broker of the cluster on this ZooKeeper.
     #[track_caller]
     pub(crate) fn join(server: Server, id: i32, zookeeper: &str, settings: &[(&str, &str)]) -> Broker {
-        let mut broker = Broker::without_zookeeper(server, settings);
+        let broker = Broker::without_zookeeper(server, settings);
+        broker.join_with(id, zookeeper)
+    }
+
+    /// As [`Broker::join`], a Barnabas in a network namespace where it has this address.
+    #[track_caller]
+    pub(crate) fn join_in(
+        (namespace, host): (String, String),
+        id: i32,
+        zookeeper: &str,
+        settings: &[(&str, &str)],
+    ) -> Broker {
+        let mut broker = Broker::without_zookeeper(Server::Barnabas, settings);
+        (broker.namespace, broker.host) = (Some(namespace), host);
+        broker.join_with(id, zookeeper)
+    }
+
+    #[track_caller]
+    fn join_with(self, id: i32, zookeeper: &str) -> Broker {
+        let mut broker = self;
         match broker.server {
             Server::Barnabas => {
                 broker.set("broker.id", &id.to_string());
@@ -87,6 +110,8 @@ impl Broker {
     fn without_zookeeper(server: Server, settings: &[(&str, &str)]) -> Broker {
         Broker {
             server,
+            host: "127.0.0.1".to_owned(),
+            namespace: None,
             port: free_port(),
             dir: tempfile::tempdir().expect("create a data folder"),
             settings: settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
@@ -107,20 +132,22 @@ impl Broker {
 
     /// `host:port`, as clients take it.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port.number)
+        format!("{}:{}", self.host, self.port.number)
     }
 
     /// A line of `/proc/PID/status` in bytes: `VmRSS:` is the memory in use, `VmHWM:` its peak.
     pub fn memory_bytes(&self, line: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let path = format!("/proc/{}/status", self.pid());
+        let status = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         let text = status.lines().find_map(|found| found.strip_prefix(line)).unwrap_or_default();
-        let kibibytes: u64 = text.trim().trim_end_matches(" kB").parse().unwrap_or(0);
-        kibibytes * 1024
+        let kibibytes = text.trim().trim_end_matches(" kB").parse::<u64>();
+        kibibytes.unwrap_or_else(|_| panic!("{path} has no {line}")) * 1024
     }
 
     /// Open file descriptors of the server.
     pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+        let path = format!("/proc/{}/fd", self.pid());
+        std::fs::read_dir(&path).unwrap_or_else(|error| panic!("{path}: {error}")).count()
     }
 
     /// The one folder of `log.dirs`.
@@ -196,8 +223,16 @@ impl Broker {
         std::fs::create_dir_all(self.data_dir()).expect("create the data folder");
         let properties = self.dir.path().join("server.properties");
         std::fs::write(&properties, self.properties()).expect("write server.properties");
-        let mut command =
-            Command::new(barnabas_binary().expect("build it: cargo build --release -p barnabas"));
+        let binary = barnabas_binary().expect("build it: cargo build --release -p barnabas");
+        let mut command = match &self.namespace {
+            // It becomes the program, under the same process id.
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", namespace]).arg(binary);
+                command
+            }
+            None => Command::new(binary),
+        };
         command.arg("serve").arg(&properties).current_dir(self.dir.path()).env("NO_COLOR", "1");
         Process::start("barnabas", command, Some(&self.dir.path().join("stderr.log")))
     }
@@ -292,6 +327,8 @@ impl Broker {
             }
         }
         for (key, value) in &self.settings {
+            // A listener beside others is named with the broker's own address.
+            let value = value.replace("$ADDRESS", &self.address());
             text.push_str(&format!("{key}={value}\n"));
         }
         text

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use wire::create_topics_request::{CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest};
 use wire::metadata_response::MetadataResponsePartition;
 
-use crate::{Broker, Connection, Server, ZooKeeper, wait_for};
+use crate::{Broker, Connection, Network, Server, ZooKeeper, wait_for};
 
 /// Brokers on one real ZooKeeper, of the same kind or of several. Dropping it stops all.
 pub struct Cluster {
@@ -11,6 +11,8 @@ pub struct Cluster {
     brokers: BTreeMap<i32, Broker>,
     zookeeper: ZooKeeper,
     settings: Vec<(String, String)>,
+    /// Where each broker, all of Barnabas, has a network of its own. Goes after the brokers.
+    network: Option<Network>,
 }
 
 /// Sessions of 1.5 s, which a test can wait for; replicas that lag leave the ISR soon.
@@ -33,7 +35,25 @@ impl Cluster {
         let mut all: BTreeMap<&str, &str> = SETTINGS.iter().copied().collect();
         all.extend(settings.iter().copied());
         let settings = all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        Cluster { brokers: BTreeMap::new(), zookeeper: ZooKeeper::start(&["tickTime=500"]), settings }
+        let zookeeper = ZooKeeper::start(&["tickTime=500"]);
+        Cluster { brokers: BTreeMap::new(), zookeeper, settings, network: None }
+    }
+
+    /// Three brokers of Barnabas, each in a network of its own, which reaches the others' and this machine's.
+    #[track_caller]
+    pub fn of_three_in(network: Network, settings: &[(&str, &str)]) -> Cluster {
+        let mut cluster = Cluster::new(settings);
+        cluster.zookeeper = ZooKeeper::start(&["tickTime=500", "clientPortAddress=0.0.0.0"]);
+        cluster.network = Some(network);
+        (1..=3).for_each(|id| cluster.add(id, Server::Barnabas));
+        cluster.wait_for_brokers(3);
+        cluster
+    }
+
+    /// # Panics
+    /// Where the brokers share this machine's network.
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("the brokers have networks of their own")
     }
 
     /// Three brokers of Barnabas with the ids 1, 2 and 3.
@@ -48,14 +68,30 @@ impl Cluster {
     /// Starts one more broker.
     #[track_caller]
     pub fn add(&mut self, id: i32, server: Server) {
+        self.add_with(id, server, &[]);
+    }
+
+    /// Starts one more broker, with settings that the others do not have.
+    #[track_caller]
+    pub fn add_with(&mut self, id: i32, server: Server, own: &[(&str, &str)]) {
+        let is_own = |key: &str| own.iter().any(|(known, _)| *known == key);
+        let common = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let mut settings: Vec<(&str, &str)> =
-            self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            common.filter(|(key, _)| !is_own(key)).chain(own.iter().copied()).collect();
         if !server.is_barnabas() {
             // A starting JVM on a busy machine pauses for longer than the others' sessions last, and gives up then.
             settings.retain(|(key, _)| *key != "zookeeper.session.timeout.ms");
             settings.push(("zookeeper.session.timeout.ms", "6000"));
         }
-        let mut broker = Broker::join(server, id, &self.zookeeper.address(), &settings);
+        let joined = match &self.network {
+            Some(network) => {
+                let place = (network.namespace(id), network.host(id));
+                let zookeeper = format!("{}:{}", network.machine(), self.zookeeper.port());
+                Broker::join_in(place, id, &zookeeper, &settings)
+            }
+            None => Broker::join(server, id, &self.zookeeper.address(), &settings),
+        };
+        let mut broker = joined;
         // What a machine under load makes brokers say of an ensemble with short sessions.
         for text in ["lost the connection to ZooKeeper", "has expired", "joining the cluster again"] {
             broker.allow_log(text);
@@ -159,6 +195,19 @@ impl Cluster {
             let leader = self.partition(topic, index, than)?.leader_id;
             (leader > 0 && leader != than).then_some(leader)
         })
+    }
+
+    /// Waits until no more than so many are known.
+    #[track_caller]
+    pub fn wait_for_brokers_gone(&self, count: usize) {
+        wait_for("fewer brokers", || {
+            (self.connect_to_other(0).metadata(None).brokers.len() <= count).then_some(())
+        });
+    }
+
+    /// Takes a broker that has stopped for good out of the list of those to connect to.
+    pub fn forget(&mut self, id: i32) {
+        self.brokers.remove(&id);
     }
 
     /// Waits until exactly these are in sync, as another broker than `than` knows it.

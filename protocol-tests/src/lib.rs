@@ -13,11 +13,13 @@ pub mod load;
 mod log_scan;
 mod machine;
 pub mod messages;
+mod network;
 mod process;
 pub mod requests;
 mod server;
 mod tools;
 mod wait;
+mod writer;
 mod zookeeper;
 
 pub use broker::Broker;
@@ -27,8 +29,10 @@ pub use machine::{
     Port, announce, barnabas_binary, build_dir, command_exists, free_port, protocol_tests_dir,
     raise_open_files_limit, reset, scaled,
 };
+pub use network::Network;
 pub use process::{Finished, Line, Process};
 pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};
 pub use wait::{wait_for, wait_for_group, wait_within};
+pub use writer::{Writer, under_load};
 pub use zookeeper::{Znode, ZooKeeper};

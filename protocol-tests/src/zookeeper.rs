@@ -53,6 +53,10 @@ impl ZooKeeper {
         run_peer_script("zookeeper", &["stop", "--dir", &self.dir_text()]);
     }
 
+    pub fn port(&self) -> u16 {
+        self.port.number
+    }
+
     /// `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port.number)

@@ -10,9 +10,9 @@ const OTHER_FILES: u64 = 500;
 
 #[test]
 fn a_thousand_clients_produce_and_consume_at_once() {
-    enough_files_for(1_000);
+    let count = enough_files_for(1_000);
     let broker = Broker::start(&[]);
-    let clients = Clients { count: 1_000, in_groups: 200, rounds: 20, prefix: "thousand".to_owned() };
+    let clients = Clients { count, in_groups: 200, rounds: 20, prefix: "thousand".to_owned() };
     let started = Instant::now();
     run(load::produce_and_consume(&broker.address(), &clients));
     announce(&format!("load: {clients:?} took {:?}", started.elapsed()));
@@ -37,8 +37,8 @@ fn ten_thousand_idle_connections_are_kept_and_a_normal_client_works() {
 
 #[test]
 fn ten_thousand_partitions_are_created_written_and_found_again() {
-    let many = ManyPartitions { prefix: "many".to_owned(), count: 10_000 };
-    enough_files_for(10_000);
+    let count = i32::try_from(enough_files_for(10_000)).expect("10,000 at most");
+    let many = ManyPartitions { prefix: "many".to_owned(), count };
     let mut broker = Broker::start(&[]);
     let address = broker.address();
     let step = |what: &str, started: Instant| announce(&format!("load: {what} in {:?}", started.elapsed()));
@@ -48,7 +48,7 @@ fn ten_thousand_partitions_are_created_written_and_found_again() {
         load::create_many(&address, &many).await?;
         load::await_end_offsets(&address, &many, 0).await
     });
-    step("10,000 partitions created", started);
+    step(&format!("{} partitions created", many.count), started);
     let started = Instant::now();
     run(async {
         load::write_to_each(&address, &many).await?;

@@ -11,6 +11,7 @@ use crate::controller::admin::{Admin, ProducerIds};
 use crate::controller::features::FinalizedFeatures;
 use crate::controller::{ControlChannel, ControllerHandle};
 use crate::group::GroupService;
+use crate::interbroker::Peers;
 use crate::metadata::Cache;
 use crate::model::BrokerId;
 use crate::observe::Metrics;
@@ -42,6 +43,8 @@ pub struct Services {
     /// What controllers ask of this broker goes here.
     pub control: Arc<dyn ControlChannel>,
     pub admin: Arc<Admin>,
+    /// For requests that others have to answer.
+    pub peers: Arc<Peers>,
     pub producer_ids: ProducerIds,
     /// The levels of features that this broker works at.
     pub features: watch::Receiver<Arc<FinalizedFeatures>>,

@@ -17,7 +17,6 @@ use super::{ErrorCode, RequestContext, Services};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, is_internal_topic};
 use crate::purgatory::{Waiter, WatchList};
 use crate::replica::Partition;
-use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 /// Means "up to the high watermark".
@@ -104,7 +103,7 @@ async fn wait_for_followers(
 
 /// Rolls and renames files, so off the connection's worker.
 async fn raise_log_start(partition: Arc<Partition>, offset: Offset) -> Result<Offset, ErrorCode> {
-    let raised = task::blocking(move || partition.log().delete_records_before(offset));
+    let raised = tokio::task::spawn_blocking(move || partition.log().delete_records_before(offset));
     match raised.await {
         Ok(Ok(low_watermark)) => Ok(low_watermark),
         Ok(Err(error)) => Err(replica_error(&crate::replica::ReplicaError::from(error))),

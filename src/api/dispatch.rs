@@ -74,6 +74,19 @@ pub fn dispatch(
     Ok(Dispatched { answer, is_pipelined: api.is_pipelined, throttle, api: api.key })
 }
 
+/// Starts a client's request that another broker forwards: one that only the controller serves, in `frame` as a client
+/// sends it.
+pub(super) fn dispatch_forwarded(
+    services: &Arc<Services>,
+    client: &Arc<ConnectionContext>,
+    frame: Bytes,
+) -> Result<Pin<Box<dyn Future<Output = Answer> + Send>>, DispatchError> {
+    let (api_key, _) = peek(&frame)?;
+    let is_forwardable = table::find(api_key).is_some_and(|api| api.is_forwardable);
+    snafu::ensure!(is_forwardable, UnknownApiSnafu { api_key });
+    Ok(dispatch(services, client, frame)?.answer)
+}
+
 /// Whether the frame whose first two bytes are `api_key` may overtake waiting ones of its kind.
 pub fn is_pipelined_frame(api_key: &[u8]) -> bool {
     let api = api_key.first_chunk().and_then(|bytes| table::find(i16::from_be_bytes(*bytes)));

@@ -581,6 +581,8 @@ pub(super) fn alter_partition_error(version: i16, error: AlterPartitionError) ->
         AlterPartitionError::InvalidRequest => ErrorCode::InvalidRequest,
         AlterPartitionError::IneligibleReplica if version < 2 => ErrorCode::OperationNotAttempted,
         AlterPartitionError::IneligibleReplica => ErrorCode::IneligibleReplica,
+        // What leaders have no other word for, they ask for again.
+        AlterPartitionError::NotStored => ErrorCode::UnknownServerError,
     }
 }
 

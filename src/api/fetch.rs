@@ -35,7 +35,6 @@ use crate::replica::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FollowerProgress, Isolation, Partition,
     PartitionChange, PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef, begin_conversion,
 };
-use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 /// The replica id of consumers.
@@ -86,6 +85,7 @@ pub async fn answer(services: &Services, context: &RequestContext, mut request: 
         }
     };
     let reads = read_until_enough(services, context, &wanted, &fetch).await;
+    count_throttled(services, &wanted, &reads);
     let mut external = Vec::new();
     let response = response(services, context, &fetch, reads, &mut external);
     respond::<FetchRequest>(context, &response, external)
@@ -226,6 +226,7 @@ async fn read_all(
             current_leader_epoch: partition.current_leader_epoch,
             last_fetched_epoch: partition.last_fetched_epoch,
             needs_leader: wanted.needs_leader,
+            is_held_back: false,
             may_wait: false,
         };
         let found = find(services, &image, context, wanted, key);
@@ -277,15 +278,33 @@ fn record_follower(services: &Services, wanted: &Wanted, fetch: &FetchContext, r
     }
 }
 
+/// What throttled replicas get counts against their rate, whether they are in sync or not.
+fn count_throttled(services: &Services, wanted: &Wanted, reads: &[Read]) {
+    if wanted.replica_id < 0 {
+        return;
+    }
+    let size = |read: &Read| {
+        let partition = read.partition.as_ref().filter(|partition| partition.is_throttled_as_leader())?;
+        let read = read.result.as_ref().ok()?.read.as_ref()?;
+        (partition.role().is_leader).then_some(read.size_bytes)
+    };
+    let size_bytes: usize = reads.iter().filter_map(size).sum();
+    if size_bytes > 0 {
+        services.replicas.throttles().leader.record(size_bytes, services.clock.now());
+    }
+}
+
 /// Sends consumers to the replica nearest to them, and refuses followers that are none.
 async fn read_for(
     services: &Services,
     wanted: &Wanted,
     partition: &Arc<Partition>,
-    parameters: ReadParameters,
+    mut parameters: ReadParameters,
 ) -> Result<PartitionRead, ReplicaError> {
     if wanted.replica_id >= 0 {
-        partition.check_follower(BrokerId(wanted.replica_id), parameters.current_leader_epoch)?;
+        let follower = BrokerId(wanted.replica_id);
+        partition.check_follower(follower, parameters.current_leader_epoch)?;
+        parameters.is_held_back = partition.is_held_back(follower, services.clock.now());
     } else if !wanted.rack.is_empty() && services.config.load().selects_replicas_by_rack() {
         let nearest = partition.preferred_read_replica(&wanted.rack, parameters.fetch_offset);
         if let Some(preferred) = nearest {
@@ -307,7 +326,7 @@ async fn read_one(
     }
     let partition = Arc::clone(partition);
     let read = move || partition.read(&ReadParameters { may_wait: true, ..parameters });
-    task::blocking(read).await.unwrap_or(Err(ReplicaError::StorageError))
+    tokio::task::spawn_blocking(read).await.unwrap_or(Err(ReplicaError::StorageError))
 }
 
 /// The older format that the request's version asks for; `None` = as the records lie in the log.

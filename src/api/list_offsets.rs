@@ -22,7 +22,6 @@ use super::{ErrorCode, RequestContext, Services};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, Timestamp};
 use crate::records::MessageFormat;
 use crate::replica::{Isolation, Partition};
-use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 const LATEST: i64 = -1;
@@ -121,7 +120,7 @@ async fn list(
     let count = usize::try_from(wanted.max_num_offsets).unwrap_or(0);
     let (timestamp, now) = (Timestamp(wanted.timestamp), services.clock.now());
     let list = move || partition.log().offsets_before(timestamp, count, now);
-    let listed = match task::blocking(list).await {
+    let listed = match tokio::task::spawn_blocking(list).await {
         Ok(listed) => listed.map_err(|error| replica_error(&error.into()))?,
         Err(_) => return Err(ErrorCode::UnknownServerError),
     };
@@ -217,7 +216,7 @@ async fn search(
         Some(timestamp) => partition.log().fetch_offset_by_timestamp(timestamp),
         None => partition.log().fetch_offset_of_max_timestamp(),
     };
-    let found = match task::blocking(search).await {
+    let found = match tokio::task::spawn_blocking(search).await {
         Ok(found) => found.map_err(|error| replica_error(&error.into()))?,
         Err(_) => return Err(ErrorCode::UnknownServerError),
     };

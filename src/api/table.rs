@@ -27,6 +27,8 @@ pub struct Api {
     pub is_served_early: bool,
     /// Whether requests of one connection may wait for replication side by side.
     pub is_pipelined: bool,
+    /// Whether another broker may ask for a client that came to it.
+    pub is_forwardable: bool,
     begin: Begin,
 }
 
@@ -62,6 +64,21 @@ macro_rules! plain {
     };
 }
 
+/// A handler of what the controller alone serves: another broker has it answered there.
+macro_rules! forwarded {
+    ($module:ident, $request:ty) => {
+        |services, context, reader| {
+            begin(services, context, reader, |services, context, request: $request| async move {
+                let response = match super::forward::to_controller(&services, &context, &request).await {
+                    Some(response) => response,
+                    None => super::$module::handle(&services, &context, request).await,
+                };
+                respond::<$request>(&context, &response, Vec::new())
+            })
+        }
+    };
+}
+
 /// A handler that makes its answer itself.
 macro_rules! special {
     ($module:ident, $request:ty) => {
@@ -90,6 +107,16 @@ macro_rules! api {
                     | ApiKey::ApiVersions
             ),
             is_pipelined: matches!(ApiKey::$key, ApiKey::Produce),
+            is_forwardable: matches!(
+                ApiKey::$key,
+                ApiKey::CreateTopics
+                    | ApiKey::DeleteTopics
+                    | ApiKey::CreatePartitions
+                    | ApiKey::ElectLeaders
+                    | ApiKey::AlterPartitionReassignments
+                    | ApiKey::ListPartitionReassignments
+                    | ApiKey::UpdateFeatures
+            ),
             begin: $begin,
         }
     };
@@ -120,8 +147,8 @@ pub static APIS: &[Api] = &[
     api!(DescribeGroups, 0..=6, Some(0..=6), plain!(describe_groups, wire::DescribeGroupsRequest)),
     api!(ListGroups, 0..=5, Some(0..=5), plain!(list_groups, wire::ListGroupsRequest)),
     api!(ApiVersions, 0..=4, Some(0..=4), plain!(api_versions, wire::ApiVersionsRequest)),
-    api!(CreateTopics, 0..=7, Some(0..=7), plain!(create_topics, wire::CreateTopicsRequest)),
-    api!(DeleteTopics, 0..=6, Some(0..=6), plain!(delete_topics, wire::DeleteTopicsRequest)),
+    api!(CreateTopics, 0..=7, Some(0..=7), forwarded!(create_topics, wire::CreateTopicsRequest)),
+    api!(DeleteTopics, 0..=6, Some(0..=6), forwarded!(delete_topics, wire::DeleteTopicsRequest)),
     api!(DeleteRecords, 0..=2, Some(0..=2), plain!(delete_records, wire::DeleteRecordsRequest)),
     api!(InitProducerId, 0..=6, Some(0..=5), plain!(init_producer_id, wire::InitProducerIdRequest)),
     api!(
@@ -146,9 +173,9 @@ pub static APIS: &[Api] = &[
     api!(DescribeConfigs, 0..=4, Some(0..=4), plain!(describe_configs, wire::DescribeConfigsRequest)),
     api!(AlterConfigs, 0..=2, Some(0..=2), plain!(alter_configs, wire::AlterConfigsRequest)),
     api!(DescribeLogDirs, 0..=5, Some(0..=5), plain!(describe_log_dirs, wire::DescribeLogDirsRequest)),
-    api!(CreatePartitions, 0..=3, Some(0..=3), plain!(create_partitions, wire::CreatePartitionsRequest)),
+    api!(CreatePartitions, 0..=3, Some(0..=3), forwarded!(create_partitions, wire::CreatePartitionsRequest)),
     api!(DeleteGroups, 0..=2, Some(0..=2), plain!(delete_groups, wire::DeleteGroupsRequest)),
-    api!(ElectLeaders, 0..=2, Some(0..=2), plain!(elect_leaders, wire::ElectLeadersRequest)),
+    api!(ElectLeaders, 0..=2, Some(0..=2), forwarded!(elect_leaders, wire::ElectLeadersRequest)),
     api!(
         IncrementalAlterConfigs,
         0..=1,
@@ -159,17 +186,18 @@ pub static APIS: &[Api] = &[
         AlterPartitionReassignments,
         0..=1,
         Some(0..=1),
-        plain!(alter_partition_reassignments, wire::AlterPartitionReassignmentsRequest)
+        forwarded!(alter_partition_reassignments, wire::AlterPartitionReassignmentsRequest)
     ),
     api!(
         ListPartitionReassignments,
         0..=0,
         Some(0..=0),
-        plain!(list_partition_reassignments, wire::ListPartitionReassignmentsRequest)
+        forwarded!(list_partition_reassignments, wire::ListPartitionReassignmentsRequest)
     ),
     api!(OffsetDelete, 0..=0, Some(0..=0), plain!(offset_delete, wire::OffsetDeleteRequest)),
     api!(AlterPartition, 0..=3, Some(0..=3), plain!(alter_partition, wire::AlterPartitionRequest)),
-    api!(UpdateFeatures, 0..=2, Some(0..=2), plain!(update_features, wire::UpdateFeaturesRequest)),
+    api!(UpdateFeatures, 0..=2, Some(0..=2), forwarded!(update_features, wire::UpdateFeaturesRequest)),
+    api!(Envelope, 0..=0, Some(0..=0), special!(envelope, wire::EnvelopeRequest)),
     api!(DescribeCluster, 0..=2, Some(0..=2), plain!(describe_cluster, wire::DescribeClusterRequest)),
     api!(DescribeProducers, 0..=0, Some(0..=0), plain!(describe_producers, wire::DescribeProducersRequest)),
     api!(

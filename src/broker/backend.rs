@@ -42,26 +42,22 @@ impl Backend {
         match config.zookeeper_connect() {
             None => {
                 let store = open_embedded(file_system, paths, clock)?;
-                Ok(Backend {
-                    ensemble: Box::new(store),
-                    name: "embedded".to_owned(),
-                    registration_patience: REGISTRATION_SLACK,
-                    ends_with_process: true,
-                })
+                Ok(Backend { ends_with_process: true, ..Backend::of(Box::new(store), "embedded") })
             }
             Some(connect) => {
                 let ensemble = open_zookeeper(config, connect, random).await?;
-                Ok(Backend { name: connect.to_owned(), ..Backend::joined(config, Box::new(ensemble)) })
+                let registration_patience =
+                    milliseconds(config.zookeeper_session_timeout_ms()) + REGISTRATION_SLACK;
+                Ok(Backend { registration_patience, ..Backend::of(Box::new(ensemble), connect) })
             }
         }
     }
 
-    /// An ensemble that others use as well.
-    pub fn joined(config: &BrokerConfig, ensemble: Box<dyn Ensemble>) -> Backend {
+    pub fn of(ensemble: Box<dyn Ensemble>, name: &str) -> Backend {
         Backend {
             ensemble,
-            name: "ensemble".to_owned(),
-            registration_patience: milliseconds(config.zookeeper_session_timeout_ms()) + REGISTRATION_SLACK,
+            name: name.to_owned(),
+            registration_patience: REGISTRATION_SLACK,
             ends_with_process: false,
         }
     }

@@ -1,19 +1,25 @@
 //! Several brokers in one process, on one tree, with real sockets.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Broker, Machine};
+use super::Broker;
+use super::backend::Backend;
+use super::start::{Machine, OPEN_FILES_MAX, bind, start_on};
 use crate::config::{BrokerConfig, Properties};
 use crate::controller::admin::{CreateTopics, NewTopic};
 use crate::coordination::MemoryEnsemble;
+use crate::log::LogDirectories;
 use crate::metadata::Image;
 use crate::model::{BrokerId, Offset, PartitionIndex};
 use crate::observe::{Metrics, Names};
 use crate::records::{self, AppendOrigin, BatchBuilder};
 use crate::replica::{AppendOptions, Partition, ReplicaError, ReplicaManager, WatchedOffset};
+use crate::runtime::fs::DiskFileSystem;
+use crate::runtime::{Clock, Random};
 
 /// Longer than anything here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -47,9 +53,16 @@ impl Cluster {
         properties.extend(own.map(|(key, value)| (key.to_owned(), value)));
         properties.extend(self.settings.iter().cloned());
         let config = BrokerConfig::new(properties).unwrap();
+        let paths: Vec<PathBuf> = vec![folder];
+        let machine = Machine {
+            listeners: bind(&config).unwrap(),
+            directories: LogDirectories::open(Arc::new(DiskFileSystem), &paths, OPEN_FILES_MAX).unwrap(),
+            clock: Clock::system(),
+            random: Random::from_entropy(),
+        };
+        let backend = Backend::of(Box::new(self.ensemble.clone()), "memory");
         let metrics = Arc::new(Metrics::new(&Names::default()));
-        let ensemble = Box::new(self.ensemble.clone());
-        let started = Broker::start_on(Machine::system(), ensemble, config, metrics).await;
+        let started = start_on(config, metrics, machine, backend).await;
         Member { broker: started.unwrap() }
     }
 }

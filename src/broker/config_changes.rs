@@ -7,7 +7,8 @@ use arc_swap::ArcSwap;
 use tracing::{error, info, warn};
 
 use super::control_channel::{stored_topic_config, topic_config};
-use super::settings::{connection_limits, topic_settings};
+use super::ports::{Ports, SharedRegistration};
+use super::settings::{connection_limits, set_throttles, topic_settings};
 use crate::config::{BrokerConfig, Properties};
 use crate::controller::{ConfigChanges, ControllerHandle, StoredConfig};
 use crate::coordination::znodes::{self, ConfigEntity};
@@ -15,7 +16,7 @@ use crate::coordination::{Store, StoreError};
 use crate::model::{BrokerId, TopicName};
 use crate::network::ConnectionTable;
 use crate::replica::{Fetchers, ReplicaManager};
-use crate::runtime::task::{self, Shutdown};
+use crate::runtime::task::Shutdown;
 
 /// The dynamic settings that concern one broker, as the store has them.
 #[derive(Default)]
@@ -66,6 +67,8 @@ pub(super) struct ConfigApplier {
     pub(super) fetchers: Arc<Fetchers>,
     pub(super) controller: ControllerHandle,
     pub(super) connections: Arc<ConnectionTable>,
+    pub(super) ports: Ports,
+    pub(super) registration: SharedRegistration,
 }
 
 impl ConfigApplier {
@@ -109,23 +112,28 @@ impl ConfigApplier {
     async fn change_topic(&self, topic: &TopicName, overrides: &Properties) {
         let config = topic_config(topic, overrides, &self.config.load());
         let is_unclean = config.as_ref().is_some_and(|config| config.unclean_leader_election_enable);
-        self.replicas.change_topic_settings(topic, config.as_ref().map(topic_settings));
+        self.replicas
+            .change_topic_settings(topic, config.as_ref().map(|config| topic_settings(self.me, config)));
         info!(%topic, "the topic's settings changed");
         if is_unclean && overrides.contains_key("unclean.leader.election.enable") {
             self.controller.unclean_election_enabled(topic.clone()).await;
         }
     }
 
-    async fn change_broker(&self) -> Result<(), StoreError> {
+    async fn change_broker(&mut self) -> Result<(), StoreError> {
         let before = self.config.load_full();
         let config = Arc::new(self.dynamic.apply_to(&before));
         self.config.store(Arc::clone(&config));
         info!("the broker's settings changed");
+        set_throttles(self.replicas.throttles(), &config);
         let limited = Arc::clone(&config);
         // Looks host names up.
-        match task::blocking(move || connection_limits(&limited)).await {
+        match tokio::task::spawn_blocking(move || connection_limits(&limited)).await {
             Ok(limits) => self.connections.change_limits(limits),
             Err(error) => error!(%error, "the limits of connections stay as they were"),
+        }
+        if before.listeners() != config.listeners() {
+            self.ports.change(&config, &self.registration, &*self.store).await;
         }
         self.fetchers.change_count(usize::try_from(config.num_replica_fetchers()).unwrap_or(1));
         let (old, new) = (before.topic_defaults(), config.topic_defaults());
@@ -135,12 +143,12 @@ impl ConfigApplier {
         if old == new {
             return Ok(());
         }
-        self.replicas.change_default_settings(topic_settings(new));
+        self.replicas.change_default_settings(topic_settings(self.me, new));
         // Topics with settings of their own take the rest from the broker.
         for name in self.store.children(&format!("{}/topics", znodes::CONFIG)).await? {
             let Ok(topic) = TopicName::new(&name) else { continue };
             if let Some(own) = stored_topic_config(&*self.store, &config, &topic).await? {
-                self.replicas.change_topic_settings(&topic, Some(topic_settings(&own)));
+                self.replicas.change_topic_settings(&topic, Some(topic_settings(self.me, &own)));
             }
         }
         Ok(())

@@ -98,7 +98,8 @@ impl LocalChannel {
         for topic in topics {
             match stored_topic_config(&*self.store, &self.config.load(), topic).await {
                 Ok(config) => {
-                    self.replicas.change_topic_settings(topic, config.map(|config| topic_settings(&config)));
+                    self.replicas
+                        .change_topic_settings(topic, config.map(|config| topic_settings(self.me, &config)));
                 }
                 Err(error) => warn!(%topic, %error, "cannot read the topic's settings, going on without"),
             }
@@ -155,7 +156,7 @@ pub(super) fn topic_config(
 
 /// Runs file work off the workers. A panic in it is a panic here: state may be half changed.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match task::blocking(work).await {
+    match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }

@@ -72,7 +72,7 @@ impl ControllerLink {
         let answer = |result| match result {
             Ok(leadership) => IsrAnswer::Altered(leadership),
             Err(AlterPartitionError::IneligibleReplica) => IsrAnswer::Ineligible,
-            Err(AlterPartitionError::NotController) => IsrAnswer::Again,
+            Err(AlterPartitionError::NotController | AlterPartitionError::NotStored) => IsrAnswer::Again,
             Err(
                 AlterPartitionError::UnknownPartition
                 | AlterPartitionError::FencedLeaderEpoch

@@ -7,7 +7,8 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::backend::Backend;
-use crate::controller::registration::{self, Registration, RegistrationError};
+use super::ports::SharedRegistration;
+use crate::controller::registration::{self, RegistrationError};
 use crate::controller::{ControlChannel, Controller, ControllerEnd};
 use crate::coordination::{CurrentSession, SessionState, Store, StoreError};
 use crate::replica::ReplicaManager;
@@ -19,7 +20,7 @@ pub(super) struct Membership {
     /// The session that everybody else uses, whichever it is.
     pub current: Arc<CurrentSession>,
     pub cluster_id: String,
-    pub registration: Registration,
+    pub registration: SharedRegistration,
     pub replicas: Arc<ReplicaManager>,
     pub controller: Controller,
     pub channel: Arc<dyn ControlChannel>,
@@ -81,8 +82,9 @@ impl Membership {
 
     async fn register(&self, session: &dyn Store) -> Result<(), RegistrationError> {
         let patience = self.backend.registration_patience;
+        let registration = self.registration.lock().clone();
         let registered =
-            registration::register_again(session, &self.registration, &self.cluster_id, patience).await?;
+            registration::register_again(session, &registration, &self.cluster_id, patience).await?;
         self.replicas.registered(registered);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! One broker: all parts built by hand, joined, started and stopped in order.
 //!
-//! Only here is known which store, which file system and which clock the parts use.
+//! [`Broker::start`] is the only place that knows which store, which file system and which clock the parts use.
 
 mod backend;
 mod cleaner;
@@ -15,10 +15,13 @@ mod error;
 mod features;
 mod markers;
 mod membership;
+mod ports;
 mod ready;
 mod settings;
 mod shard_log;
+mod standing;
 mod start;
+mod stored_isrs;
 mod ticks;
 
 use std::sync::Arc;
@@ -29,7 +32,7 @@ use tracing::{info, warn};
 
 pub use error::StartError;
 pub use ready::Ready;
-pub use start::Machine;
+pub use standing::Standing;
 
 use backend::Backend;
 
@@ -37,14 +40,15 @@ use controller_link::ControllerLink;
 
 use crate::api::Services;
 use crate::config::BrokerConfig;
-use crate::coordination::{Ensemble, Store};
+use crate::coordination::Store;
 use crate::log::{LogCleaner, LogManager};
 use crate::metadata::control::Endpoint;
 use crate::model::BrokerId;
 use crate::network::{ConnectionTable, RequestMemory};
 use crate::observe::Metrics;
+use crate::replica::Fetchers;
 use crate::runtime::Clock;
-use crate::runtime::task::{self, ShutdownTrigger};
+use crate::runtime::task::ShutdownTrigger;
 
 /// How long connections may take to finish what they are at when the broker stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -71,6 +75,7 @@ pub struct Broker {
     features: JoinHandle<()>,
     alter_isr: JoinHandle<()>,
     controller_link: Arc<ControllerLink>,
+    fetchers: Arc<Fetchers>,
     connections: Arc<ConnectionTable>,
     memory: Arc<RequestMemory>,
     /// With the ports that were bound.
@@ -84,17 +89,7 @@ impl Broker {
     /// A start that cannot succeed changes nothing on disk or in the store, as far as that can be known
     /// beforehand.
     pub async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
-        start::start(config, metrics, Machine::system(), None).await
-    }
-
-    /// As [`start`](Self::start), on any machine, in the cluster that `ensemble` stands for.
-    pub async fn start_on(
-        machine: Machine,
-        ensemble: Box<dyn Ensemble>,
-        config: BrokerConfig,
-        metrics: Arc<Metrics>,
-    ) -> Result<Broker, StartError> {
-        start::start(config, metrics, machine, Some(ensemble)).await
+        start::start(config, metrics).await
     }
 
     /// The session with the coordination store, whichever it is by now.
@@ -112,6 +107,14 @@ impl Broker {
 
     pub fn services(&self) -> &Arc<Services> {
         &self.services
+    }
+
+    pub fn fetchers(&self) -> &Arc<Fetchers> {
+        &self.fetchers
+    }
+
+    pub fn standing(&self) -> Standing {
+        Standing::new(Arc::downgrade(&self.services))
     }
 
     pub fn connections(&self) -> &Arc<ConnectionTable> {
@@ -160,7 +163,7 @@ impl Broker {
         }
         let broker_epoch = self.services.replicas.broker_epoch();
         let (logs, now) = (self.logs, self.clock.now());
-        let closed = task::blocking(move || logs.shut_down(Some(broker_epoch), now));
+        let closed = tokio::task::spawn_blocking(move || logs.shut_down(Some(broker_epoch), now));
         if let Err(error) = closed.await {
             warn!(%error, "the logs were not closed well");
         }
@@ -171,7 +174,7 @@ impl Broker {
         }
         // The embedded store is closed when nobody holds it any more.
         let backend = self.backend;
-        let stopped = task::blocking(move || drop(backend));
+        let stopped = tokio::task::spawn_blocking(move || drop(backend));
         if let Err(error) = stopped.await {
             warn!(%error, "the store was not closed well");
         }

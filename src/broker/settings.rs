@@ -1,26 +1,43 @@
 //! From settings to the option structs of the rooms that use them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{BrokerConfig, Compression, RecordVersion, TimestampType, TopicConfig};
+use crate::config::{BrokerConfig, Compression, Endpoint, RecordVersion, TimestampType, TopicConfig};
 use crate::interbroker::RequestVersions;
 use crate::log::{Cleanup, LogConfig};
-use crate::network::{ConnectionLimits, ListenerOptions};
+use crate::model::BrokerId;
+use crate::network::{ConnectionLimits, ListenerLimits, ListenerOptions};
 use crate::records::{
     self, AppendOrigin, Codec, MessageFormat, RecordSetFormat, TargetCompression, ValidationRules,
 };
-use crate::replica::{FetcherOptions, TopicSettings};
-use crate::runtime::net::Network;
+use crate::replica::{FetcherOptions, ThrottleWindows, ThrottledReplicas, Throttles, TopicSettings};
 use crate::txn::TxnOptions;
 
 /// What a topic's settings mean for its logs and for what is appended to them.
-pub(super) fn topic_settings(config: &TopicConfig) -> TopicSettings {
+pub(super) fn topic_settings(me: BrokerId, config: &TopicConfig) -> TopicSettings {
     TopicSettings {
         log: log_config(config),
         validation: validation_rules(config),
         is_down_converted: config.message_downconversion_enable,
         min_insync_replicas: usize::try_from(config.min_insync_replicas).unwrap_or(1),
+        throttled_as_leader: ThrottledReplicas::of(me, &config.leader_replication_throttled_replicas),
+        throttled_as_follower: ThrottledReplicas::of(me, &config.follower_replication_throttled_replicas),
     }
+}
+
+/// The windows over which throttled replication is measured.
+pub(super) fn throttle_windows(config: &BrokerConfig) -> ThrottleWindows {
+    ThrottleWindows {
+        count: unsigned(config.replication_quota_window_num()) as usize,
+        length_ms: i64::from(config.replication_quota_window_size_seconds()) * 1_000,
+    }
+}
+
+/// How fast throttled replicas may copy, from now on.
+pub(super) fn set_throttles(throttles: &Throttles, config: &BrokerConfig) {
+    throttles.leader.change_rate(config.leader_replication_throttled_rate());
+    throttles.follower.change_rate(config.follower_replication_throttled_rate());
 }
 
 fn log_config(config: &TopicConfig) -> LogConfig {
@@ -60,14 +77,14 @@ fn validation_rules(config: &TopicConfig) -> ValidationRules {
         timestamp_before_max_ms: config.message_timestamp_before_max_ms,
         timestamp_after_max_ms: config.message_timestamp_after_max_ms,
         needs_keys: config.cleanup_policy.compact,
-        compression: compression(config.compression),
+        compression: target_compression(config.compression),
         message_size_max: unsigned(config.max_message_bytes) as usize,
         record_set_size_max: unsigned(config.segment_bytes) as usize,
         inflated_size_max: usize::MAX,
     }
 }
 
-fn compression(compression: Compression) -> TargetCompression {
+pub(super) fn target_compression(compression: Compression) -> TargetCompression {
     // -1 is Kafka's word for the codec's own default.
     let level = |level: i32| (level != -1).then_some(level);
     match compression {
@@ -92,9 +109,8 @@ pub(super) fn txn_options(config: &BrokerConfig) -> TxnOptions {
 }
 
 /// How this broker follows others.
-pub(super) fn fetcher_options(config: &BrokerConfig, network: Network) -> FetcherOptions {
+pub(super) fn fetcher_options(config: &BrokerConfig) -> FetcherOptions {
     FetcherOptions {
-        network,
         listener: config.listeners().inter_broker.as_str().to_owned(),
         fetchers_per_leader: unsigned(config.num_replica_fetchers()) as usize,
         wait_max_ms: config.replica_fetch_wait_max_ms(),
@@ -135,7 +151,28 @@ pub(super) fn connection_limits(config: &BrokerConfig) -> ConnectionLimits {
         creation_rate_max: u32::try_from(config.max_connection_creation_rate())
             .ok()
             .filter(|&rate| rate < i32::MAX as u32),
+        of_listeners: config
+            .listeners()
+            .bound
+            .iter()
+            .map(|endpoint| listener_limits(config, endpoint))
+            .collect(),
+        protected: (config.listeners().bound.len() > 1)
+            .then(|| config.listeners().inter_broker.as_str().into()),
     }
+}
+
+fn listener_limits(config: &BrokerConfig, endpoint: &Endpoint) -> (Arc<str>, ListenerLimits) {
+    let setting = |name| config.listener_setting(&endpoint.listener, name);
+    let limits = ListenerLimits {
+        connections_max: setting("max.connections")
+            .and_then(|count| usize::try_from(count).ok())
+            .unwrap_or(usize::MAX),
+        creation_rate_max: setting("max.connection.creation.rate")
+            .and_then(|rate| u32::try_from(rate).ok())
+            .filter(|&rate| rate < i32::MAX as u32),
+    };
+    (endpoint.listener.as_str().into(), limits)
 }
 
 /// A host that has no address now has no connections to limit either.

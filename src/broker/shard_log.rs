@@ -9,9 +9,8 @@ use crate::coordination::BoxFuture;
 use crate::coordinator::{Appended, ReadError, ShardLog, WriteError};
 use crate::log::{FlushWanted, LogError, ProducerError, ProducerRules, VerificationGuard};
 use crate::model::{LeaderEpoch, Offset, TopicPartition};
-use crate::records::{self, AppendOrigin, RecordSetFormat, Refusal, ValidationRules};
+use crate::records::{self, AppendOrigin, RecordSetFormat, Refusal, TargetCompression, ValidationRules};
 use crate::replica::{AppendOptions, Partition, ReplicaError, ReplicaManager, WatchedOffset};
-use crate::runtime::task;
 use crate::runtime::{Clock, fs};
 
 /// How much of a coordinator's log is read at once while it is loaded.
@@ -22,6 +21,8 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// The logs of internal topics, for coordinators: this broker's own replicas.
 pub(super) struct ReplicaShardLog {
     pub(super) replicas: Arc<ReplicaManager>,
+    /// For topics that keep what a producer chose: the coordinator's own choice.
+    pub(super) compression: TargetCompression,
     pub(super) clock: Clock,
 }
 
@@ -35,10 +36,16 @@ impl ShardLog for ReplicaShardLog {
     ) -> Result<Appended, WriteError> {
         let partition = self.partition(topic_partition).map_err(|error| write_error(&error))?;
         let now = self.clock.now();
+        let of_topic = partition.settings().validation.clone();
+        let compression = match of_topic.compression {
+            TargetCompression::Producer => self.compression,
+            fixed @ TargetCompression::Fixed(..) => fixed,
+        };
         let rules = ValidationRules {
             origin: AppendOrigin::Coordinator,
             format: RecordSetFormat::Batch,
-            ..partition.settings().validation.clone()
+            compression,
+            ..of_topic
         };
         let validated = records::validate(batch, &rules, now).map_err(|error| {
             if matches!(error.refusal(), Refusal::MessageTooLarge | Refusal::RecordListTooLarge) {
@@ -126,7 +133,7 @@ async fn read_chunk(
         let next = last.map_or(from, |batch| batch.header.next_offset());
         Ok((bytes, next))
     };
-    match task::blocking(read).await {
+    match tokio::task::spawn_blocking(read).await {
         Ok(Ok(chunk)) => Ok(chunk),
         Ok(Err(reason)) => Err(ReadError::Unreadable { reason }),
         Err(error) => Err(ReadError::Unreadable { reason: error.to_string() }),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use snafu::{ResultExt, ensure};
 use tokio::sync::watch;
 use tracing::warn;
@@ -19,11 +20,16 @@ use super::error::*;
 use super::features::FeatureApplier;
 use super::markers::LocalMarkers;
 use super::membership::Membership;
-use super::settings::{connection_limits, fetcher_options, listener_options, topic_settings, txn_options};
+use super::ports::Ports;
+use super::settings::{
+    connection_limits, fetcher_options, listener_options, set_throttles, target_compression,
+    throttle_windows, topic_settings, txn_options,
+};
 use super::shard_log::ReplicaShardLog;
+use super::stored_isrs::StoredIsrs;
 use super::{Broker, cleaner, ticks};
 use crate::api::{Gate, Services};
-use crate::config::{BrokerConfig, ProtocolVersion};
+use crate::config::{BrokerConfig, Endpoint as ConfiguredEndpoint, ProtocolVersion};
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
 use crate::controller::features::{FeatureChanges, FinalizedFeatures};
 use crate::controller::registration::{self, Registration};
@@ -31,23 +37,24 @@ use crate::controller::{
     ConfigChanges, Controller, ControllerHandle, ControllerOptions, FeatureForm, Settings, StoredConfig,
 };
 use crate::coordination::znodes::{ConfigEntity, FeatureStatus};
-use crate::coordination::{CurrentSession, Ensemble, Store, znodes};
+use crate::coordination::{CurrentSession, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::interbroker::{ConnectionOptions, Peers, RequestVersions};
 use crate::log::checkpoint::MetaProperties;
-use crate::log::{LoadAllOptions, LogCleaner, LogDirectories, LogManager};
+use crate::log::{LoadAllOptions, LogCleaner, LogConfig, LogDirectories, LogManager};
 use crate::metadata::control::Endpoint;
 use crate::metadata::{Cache, Image};
 use crate::model::{BrokerId, TopicName};
 use crate::network::{ConnectionTable, Listener, RequestMemory};
 use crate::observe::Metrics;
 use crate::quota::Quotas;
+use crate::records::TargetCompression;
 use crate::replica::{
-    AlterIsr, FetchSessionOptions, FetchSessions, Fetchers, IsrChannel, ReplicaManager, TopicSettings,
+    AlterIsr, FetchSessionOptions, FetchSessions, Fetchers, IsrChannel, ReplicaManager, ReplicationOptions,
+    TopicSettings,
 };
 use crate::runtime::fs::{DiskFileSystem, FileSystem};
-use crate::runtime::net::Network;
-use crate::runtime::task::{self, ShutdownTrigger};
+use crate::runtime::task::{self, Shutdown, ShutdownTrigger};
 use crate::runtime::{Clock, Random};
 use crate::security::Authorizer;
 use crate::txn::{MarkerChannel, TransactionVersion, TxnService, TxnServiceParts};
@@ -57,48 +64,38 @@ const READY_MAX: Duration = Duration::from_secs(300);
 /// How long the controller may take to tell of all topics.
 const TOPICS_MAX: Duration = Duration::from_secs(60);
 /// Files of logs kept open at once, below the usual limits of a process.
-const OPEN_FILES_MAX: usize = 8_000;
+pub(super) const OPEN_FILES_MAX: usize = 8_000;
 
-/// What a broker needs of the machine it runs on: this one, or a simulated one.
-#[derive(Clone, Debug)]
-pub struct Machine {
-    pub file_system: Arc<dyn FileSystem>,
-    pub network: Network,
-    pub clock: Clock,
-    pub random: Random,
-    /// Cores, as far as work is spread over threads.
-    pub parallelism: usize,
-}
-
-impl Machine {
-    pub fn system() -> Machine {
-        Machine {
-            file_system: Arc::new(DiskFileSystem),
-            network: Network::system(),
-            clock: Clock::system(),
-            random: Random::from_entropy(),
-            parallelism: std::thread::available_parallelism().map_or(1, usize::from),
-        }
-    }
-}
-
-/// Starts a broker in the cluster that `ensemble` stands for; `None` = the one that the settings name.
-pub(super) async fn start(
-    config: BrokerConfig,
-    metrics: Arc<Metrics>,
-    machine: Machine,
-    ensemble: Option<Box<dyn Ensemble>>,
-) -> Result<Broker, StartError> {
+pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
     // Ports are taken first: a second broker by mistake must not touch the first one's files.
-    let listeners = bind(&config, &machine.network)?;
-    let Machine { file_system, network, clock, random, parallelism } = machine;
+    let listeners = bind(&config)?;
+    let clock = Clock::system();
+    let random = Random::from_entropy();
+    let file_system: Arc<dyn FileSystem> = Arc::new(DiskFileSystem);
     let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
     let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
         .context(LogDirectoriesSnafu)?;
-    let backend = match ensemble {
-        Some(ensemble) => Backend::joined(&config, ensemble),
-        None => Backend::open(&config, file_system, &paths, &clock, &random).await?,
-    };
+    let backend = Backend::open(&config, file_system, &paths, &clock, &random).await?;
+    start_on(config, metrics, Machine { listeners, directories, clock, random }, backend).await
+}
+
+/// What of its machine a broker holds before it says a word to the cluster.
+pub(super) struct Machine {
+    pub(super) listeners: Vec<Listener>,
+    pub(super) directories: LogDirectories,
+    pub(super) clock: Clock,
+    pub(super) random: Random,
+}
+
+/// Starts a broker in the cluster that `backend` stands for.
+pub(super) async fn start_on(
+    config: BrokerConfig,
+    metrics: Arc<Metrics>,
+    machine: Machine,
+    backend: Backend,
+) -> Result<Broker, StartError> {
+    let Machine { listeners, directories, clock, random } = machine;
+    let listeners = listeners.into_iter().zip(config.listeners().bound.clone()).collect();
     let backend = Arc::new(backend);
     let session = backend.session().await.context(StoreSnafu)?;
     let identity = identify(&*session, &config, &directories, &random).await?;
@@ -108,20 +105,26 @@ pub(super) async fn start(
         ConfigChanges::subscribe(Arc::clone(&store), clock.clone()).await.context(StoreSnafu)?;
     let dynamic = DynamicSettings::of(identity.broker_id, &stored);
     let config = dynamic.apply_to(&config.with_broker_id(identity.broker_id));
+    let listeners = rebind(listeners, &config)?;
     let config = Arc::new(ArcSwap::from_pointee(config));
 
-    let settings = stored_topic_settings(&stored, &config.load());
-    let logs =
-        Arc::new(load_logs(directories, &config.load(), &settings, &clock, &random, parallelism).await?);
+    let settings = stored_topic_settings(identity.broker_id, &stored, &config.load());
+    let defaults = topic_settings(identity.broker_id, config.load().topic_defaults());
+    let own = settings.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
+    let log_configs = LogConfigs { own, default: defaults.log.clone() };
+    let logs = Arc::new(load_logs(directories, &config.load(), log_configs, &clock, &random).await?);
     let metadata = Arc::new(Cache::default());
-    let defaults = topic_settings(config.load().topic_defaults());
     let replicas = Arc::new(ReplicaManager::new(
         identity.broker_id,
         Arc::clone(&logs),
         Arc::clone(&metadata),
         defaults,
-        config.load().replica_lag_time_max_ms(),
+        ReplicationOptions {
+            lag_max_ms: config.load().replica_lag_time_max_ms(),
+            throttle_windows: throttle_windows(&config.load()),
+        },
     ));
+    set_throttles(replicas.throttles(), &config.load());
     for (topic, settings) in settings {
         replicas.change_topic_settings(&topic, Some(settings));
     }
@@ -135,12 +138,16 @@ pub(super) async fn start(
             groups: Arc::clone(&groups),
             clock: clock.clone(),
         },
-        peers: peers(&config.load(), &network, identity.broker_id, &metadata),
+        peers: peers(&config.load(), identity.broker_id, &metadata),
     });
     let transactions = Arc::new(TxnService::new(TxnServiceParts {
         options: txn_options(&config.load()),
         version: TransactionVersion::Classic,
-        log: Arc::new(ReplicaShardLog { replicas: Arc::clone(&replicas), clock: clock.clone() }),
+        log: Arc::new(ReplicaShardLog {
+            replicas: Arc::clone(&replicas),
+            compression: TargetCompression::Producer,
+            clock: clock.clone(),
+        }),
         markers: Arc::clone(&markers),
         metadata: Arc::clone(&metadata),
         default_partition_count: config.load().transaction_state_log_num_partitions(),
@@ -148,7 +155,11 @@ pub(super) async fn start(
         shutdown: parts_shutdown.clone(),
     }));
 
-    let endpoints = advertised(&config.load(), &listeners);
+    let bound = |name: &str| {
+        let of_name = listeners.iter().find(|(listener, _)| **listener.name() == *name);
+        of_name.map(|(listener, _)| listener.port())
+    };
+    let endpoints = advertised(&config.load(), bound);
     let registered = Registration {
         id: identity.broker_id,
         endpoints: endpoints.clone(),
@@ -159,10 +170,11 @@ pub(super) async fn start(
     let patience = backend.registration_patience;
     let epoch = registration::register(&*session, &registered, patience).await?;
     replicas.registered(epoch);
+    let registered = Arc::new(Mutex::new(registered));
 
     let me = identity.broker_id;
     let fetchers = Arc::new(Fetchers::new(
-        fetcher_options(&config.load(), network.clone()),
+        fetcher_options(&config.load()),
         Arc::clone(&replicas),
         Arc::clone(&metadata),
         clock.clone(),
@@ -179,23 +191,24 @@ pub(super) async fn start(
         transactions: Arc::clone(&transactions),
         clock: clock.clone(),
     });
-    let channel = ClusterChannel::new(&config.load(), network.clone(), me, Arc::clone(&local));
-    let (controller, controller_handle) = controller(&config.load(), me, &clock, &random);
+    let channel = ClusterChannel::new(&config.load(), me, Arc::clone(&local));
+    let (controller, controller_handle) =
+        controller(&config.load(), me, &clock, &random, Arc::clone(&metrics));
     let link = ControllerLink {
         me,
         replicas: Arc::clone(&replicas),
         controller: controller_handle.clone(),
-        peers: peers(&config.load(), &network, me, &metadata),
+        peers: peers(&config.load(), me, &metadata),
     };
     let link = Arc::new(link);
-    let isr_channel: Arc<dyn IsrChannel> = link.clone();
+    let isr_channel = isr_channel(&config.load(), &link, &store, &clock, &parts_shutdown);
     let alter_isr = AlterIsr::new(Arc::clone(&replicas), isr_channel, clock.clone());
     let alter_isr = task::spawn_owner("ISR changes", alter_isr.run(parts_shutdown.clone()));
     let membership = Membership {
         backend: Arc::clone(&backend),
         current,
         cluster_id: identity.cluster_id.clone(),
-        registration: registered,
+        registration: Arc::clone(&registered),
         replicas: Arc::clone(&replicas),
         controller,
         channel: Arc::new(channel),
@@ -215,19 +228,6 @@ pub(super) async fn start(
         },
     ));
     let connections = ConnectionTable::new(connection_limits(&config.load()));
-    let applier = ConfigApplier {
-        me,
-        dynamic,
-        config: Arc::clone(&config),
-        store: Arc::clone(&store),
-        replicas: Arc::clone(&replicas),
-        fetchers,
-        controller: controller_handle.clone(),
-        connections: Arc::clone(&connections),
-    };
-    let config_changes =
-        task::spawn_owner("configuration changes", applier.run(changes, parts_shutdown.clone()));
-
     let unknown = FinalizedFeatures { epoch: FinalizedFeatures::NOT_READ, ..FinalizedFeatures::default() };
     let (applied, features) = watch::channel(Arc::new(unknown));
 
@@ -250,7 +250,7 @@ pub(super) async fn start(
             me,
             local: Arc::clone(&transactions),
             metadata: Arc::clone(&metadata),
-            peers: peers(&config.load(), &network, me, &metadata),
+            peers: peers(&config.load(), me, &metadata),
         }),
         transactions: Arc::clone(&transactions),
         markers,
@@ -258,6 +258,7 @@ pub(super) async fn start(
         control: local,
         producer_ids: ProducerIds::new(Arc::clone(&admin), me),
         admin,
+        peers: peers(&config.load(), me, &metadata),
         features,
         gate: Gate::default(),
         authorizer: Authorizer::AllowAll,
@@ -267,15 +268,30 @@ pub(super) async fn start(
     });
     let memory_bytes = u64::try_from(config.load().request_memory_max_bytes()).unwrap_or(u64::MAX);
     let memory = RequestMemory::new(memory_bytes);
-    for listener in listeners {
-        let serve = listener.open()?.serve(
-            Arc::clone(&services),
-            Arc::clone(&connections),
-            Arc::clone(&memory),
-            clients_shutdown.clone(),
-        );
-        task::spawn("listener", serve);
+    let mut ports = Ports {
+        services: Arc::clone(&services),
+        connections: Arc::clone(&connections),
+        memory: Arc::clone(&memory),
+        shutdown: clients_shutdown,
+        open: Vec::new(),
+    };
+    for (listener, endpoint) in listeners {
+        ports.open(listener, endpoint)?;
     }
+    let applier = ConfigApplier {
+        me,
+        dynamic,
+        config: Arc::clone(&config),
+        store: Arc::clone(&store),
+        replicas: Arc::clone(&services.replicas),
+        fetchers: Arc::clone(&fetchers),
+        controller: services.controller.clone(),
+        connections: Arc::clone(&connections),
+        ports,
+        registration: registered,
+    };
+    let config_changes =
+        task::spawn_owner("configuration changes", applier.run(changes, parts_shutdown.clone()));
     // Listeners are open by now: the controller may be another broker.
     wait_until_led(&*session, &metadata, me).await?;
     let applier =
@@ -328,11 +344,28 @@ pub(super) async fn start(
         features,
         alter_isr,
         controller_link: link,
+        fetchers,
         connections,
         memory,
         advertised: endpoints,
         log_dirs,
     })
+}
+
+/// Who stores what leaders propose: a controller that speaks AlterPartition, or the leaders themselves.
+fn isr_channel(
+    config: &BrokerConfig,
+    link: &Arc<ControllerLink>,
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    shutdown: &Shutdown,
+) -> Arc<dyn IsrChannel> {
+    if RequestVersions::of(config.inter_broker_protocol_version()).alter_partition.is_some() {
+        return Arc::clone(link) as Arc<dyn IsrChannel>;
+    }
+    let stored = Arc::new(StoredIsrs::new(Arc::clone(store), clock.clone()));
+    task::spawn_owner("ISR announcements", Arc::clone(&stored).announce(shutdown.clone()));
+    stored
 }
 
 /// Waits until the controller has told of this broker and of every topic: a client that connects earlier would
@@ -353,10 +386,29 @@ async fn wait_until_led(store: &dyn Store, metadata: &Cache, me: BrokerId) -> Re
     Ok(())
 }
 
-fn bind(config: &BrokerConfig, network: &Network) -> Result<Vec<Listener>, StartError> {
+pub(super) fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
     let options = listener_options(config).into_iter();
-    let bound: Result<Vec<Listener>, _> = options.map(|options| Listener::bind(options, network)).collect();
+    let bound: Result<Vec<Listener>, _> = options.map(Listener::bind).collect();
     Ok(bound?)
+}
+
+/// The ports of the settings with what the store adds to them: those of the file that stay, and new ones.
+fn rebind(
+    mut bound: Vec<(Listener, ConfiguredEndpoint)>,
+    config: &BrokerConfig,
+) -> Result<Vec<(Listener, ConfiguredEndpoint)>, StartError> {
+    let wanted = &config.listeners().bound;
+    bound.retain(|(_, endpoint)| wanted.contains(endpoint));
+    let mut listeners = Vec::with_capacity(wanted.len());
+    for (options, endpoint) in listener_options(config).into_iter().zip(wanted) {
+        let kept = bound.iter().position(|(_, bound)| bound == endpoint);
+        let listener = match kept {
+            Some(at) => bound.swap_remove(at).0,
+            None => Listener::bind(options)?,
+        };
+        listeners.push((listener, endpoint.clone()));
+    }
+    Ok(listeners)
 }
 
 struct Identity {
@@ -403,37 +455,40 @@ async fn identify(
 
 /// The settings of all topics before the first log is opened.
 fn stored_topic_settings(
+    me: BrokerId,
     stored: &[StoredConfig],
     config: &BrokerConfig,
 ) -> HashMap<TopicName, TopicSettings> {
     let own = stored.iter().filter_map(|(entity, overrides)| match entity {
         ConfigEntity::Topic(topic) => {
-            Some((topic.clone(), topic_settings(&topic_config(topic, overrides, config)?)))
+            Some((topic.clone(), topic_settings(me, &topic_config(topic, overrides, config)?)))
         }
         _ => None,
     });
     own.collect()
 }
 
+/// What logs are opened with.
+struct LogConfigs {
+    own: HashMap<TopicName, LogConfig>,
+    default: LogConfig,
+}
+
 async fn load_logs(
     directories: LogDirectories,
     config: &BrokerConfig,
-    settings: &HashMap<TopicName, TopicSettings>,
+    configs: LogConfigs,
     clock: &Clock,
     random: &Random,
-    parallelism: usize,
 ) -> Result<LogManager, StartError> {
-    let defaults = topic_settings(config.topic_defaults()).log;
-    let own: HashMap<TopicName, _> =
-        settings.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
     // By the machine, not by a setting that few people tune: loading is bound by cores and the disk.
-    let threads_per_directory = parallelism;
+    let threads_per_directory = std::thread::available_parallelism().map_or(1, usize::from);
     let producer_expiration_ms = i64::from(config.producer_id_expiration_ms());
     let (now, random) = (clock.now(), random.clone());
     let given_up = GivenUp::default();
     let stop = Arc::clone(&given_up.0);
     let load = move || {
-        let config_of = |topic: &TopicName| own.get(topic).unwrap_or(&defaults).clone();
+        let config_of = |topic: &TopicName| configs.own.get(topic).unwrap_or(&configs.default).clone();
         let options = LoadAllOptions {
             config_of: &config_of,
             threads_per_directory,
@@ -443,7 +498,7 @@ async fn load_logs(
         };
         LogManager::load(directories, &options, random)
     };
-    match task::blocking(load).await {
+    match tokio::task::spawn_blocking(load).await {
         Ok(loaded) => loaded.context(LogDirectoriesSnafu),
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
@@ -467,7 +522,11 @@ fn groups(
     random: &Random,
 ) -> GroupService {
     let commit_timeout_ms = config.offsets_commit_timeout_ms();
-    let log = ReplicaShardLog { replicas: Arc::clone(replicas), clock: clock.clone() };
+    let log = ReplicaShardLog {
+        replicas: Arc::clone(replicas),
+        compression: target_compression(config.offsets_topic_compression()),
+        clock: clock.clone(),
+    };
     GroupService::new(GroupServiceParts {
         options: GroupOptions {
             session_timeout_ms_min: config.group_min_session_timeout_ms(),
@@ -492,6 +551,7 @@ fn controller(
     me: BrokerId,
     clock: &Clock,
     random: &Random,
+    metrics: Arc<Metrics>,
 ) -> (Controller, ControllerHandle) {
     let speaks = |level| speaks(config, level);
     Controller::new(ControllerOptions {
@@ -513,6 +573,7 @@ fn controller(
         }),
         clock: clock.clone(),
         random: random.clone(),
+        metrics,
     })
 }
 
@@ -531,10 +592,9 @@ fn speaks(config: &BrokerConfig, level: &str) -> bool {
 }
 
 /// Connections to the other brokers for one purpose: requests of one kind do not wait behind those of another.
-fn peers(config: &BrokerConfig, network: &Network, me: BrokerId, metadata: &Arc<Cache>) -> Arc<Peers> {
+fn peers(config: &BrokerConfig, me: BrokerId, metadata: &Arc<Cache>) -> Arc<Peers> {
     let timeout_ms = u64::try_from(config.request_timeout_ms()).unwrap_or(0);
     let options = ConnectionOptions {
-        network: network.clone(),
         client_id: me.to_string().into(),
         request_timeout: Duration::from_millis(timeout_ms),
     };
@@ -544,12 +604,11 @@ fn peers(config: &BrokerConfig, network: &Network, me: BrokerId, metadata: &Arc<
 }
 
 /// What clients are told, with the bound ports where the settings leave them open.
-fn advertised(config: &BrokerConfig, listeners: &[Listener]) -> Vec<Endpoint> {
+pub(super) fn advertised(config: &BrokerConfig, bound_port: impl Fn(&str) -> Option<u16>) -> Vec<Endpoint> {
     let endpoints = config.listeners().advertised.iter().map(|endpoint| {
-        let bound = listeners.iter().find(|listener| **listener.name() == *endpoint.listener.as_str());
-        let port = match (endpoint.port, bound) {
-            (0, Some(listener)) => listener.port(),
-            (port, _) => port,
+        let port = match endpoint.port {
+            0 => bound_port(endpoint.listener.as_str()).unwrap_or(0),
+            port => port,
         };
         let host = if endpoint.host.is_empty() { host_name() } else { endpoint.host.clone() };
         let security_protocol = endpoint.security_protocol.name().to_owned();

@@ -12,7 +12,7 @@ use crate::log::LogManager;
 use crate::model::Timestamp;
 use crate::replica::ReplicaManager;
 use crate::runtime::Clock;
-use crate::runtime::task::{self, Shutdown};
+use crate::runtime::task::Shutdown;
 
 /// Removing files whose delay is over costs nothing when there are none.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub(super) async fn run(
             () = &mut stopping => return,
         };
         let ticks = Arc::clone(&ticks);
-        let done = task::blocking(move || tick(&ticks, ticks.clock.now()));
+        let done = tokio::task::spawn_blocking(move || tick(&ticks, ticks.clock.now()));
         if let Err(error) = done.await {
             error!(%error, "periodic work panicked");
         }

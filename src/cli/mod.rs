@@ -6,6 +6,7 @@
 mod adopt;
 mod check;
 mod docs;
+mod drain;
 mod dump_log;
 mod place;
 pub mod process;
@@ -36,6 +37,7 @@ enum Command {
     Adopt(adopt::Arguments),
     DumpLog(dump_log::Arguments),
     Docs(docs::Arguments),
+    Drain(drain::Arguments),
 }
 
 /// Runs the command that `arguments` ask for; the first one is the program's name.
@@ -57,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(error) => Err(error.to_string()),
         },
         Command::DumpLog(arguments) => dump_log::run(&arguments).map_err(|error| error.to_string()),
+        Command::Drain(arguments) => drain::run(&arguments).map_err(|error| error.to_string()),
         Command::Docs(arguments) => docs::run(&arguments).map_err(|error| error.to_string()),
     };
     match outcome {

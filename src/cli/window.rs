@@ -1,6 +1,7 @@
 //! The HTTP pages of a serving process, and what of its broker they show.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use snafu::ResultExt;
 use tracing::{info, warn};
@@ -15,6 +16,7 @@ use crate::model::TopicPartition;
 use crate::network::{ConnectionTable, RequestMemory};
 use crate::observe::http::{self, Pages};
 use crate::observe::{Metrics, Names, Readiness, Sampled, Samples};
+use crate::replica::Fetchers;
 use crate::runtime::task::{self, ShutdownTrigger};
 use crate::txn::ListTransactions;
 
@@ -31,6 +33,7 @@ impl Window {
         let pages = Pages {
             metrics: Arc::new(Metrics::new(&names(&options.config))),
             readiness: Arc::new(Readiness::starting()),
+            safety: Arc::new(Readiness::starting()),
         };
         let (trigger, shutdown) = ShutdownTrigger::new();
         if let Some(address) = options.config.http_listener() {
@@ -59,18 +62,26 @@ impl Window {
         let memory = Arc::clone(broker.request_memory());
         let cleaner = Arc::downgrade(broker.cleaner());
         let session = Arc::downgrade(broker.session());
+        let fetchers = Arc::downgrade(broker.fetchers());
         self.pages.metrics.add_sampler(move |mut samples| {
             sample_network(&connections, &memory, &mut samples);
             sample_compaction(&cleaner, &mut samples);
             sample_store(&session, &mut samples);
+            sample_fetchers(&fetchers, &mut samples);
             sample_services(Weak::clone(&services), samples)
         });
+        let standing = Arc::new(broker.standing());
+        let asked = Arc::clone(&standing);
+        self.pages.readiness.add_check("replication", move || asked.catching_up());
+        self.pages.safety.add_check("replication", move || standing.needed_for());
         self.pages.readiness.allow("broker");
+        self.pages.safety.allow("broker");
         info!("ready");
     }
 
     pub(super) fn stopping(&self) {
         self.pages.readiness.refuse("broker", "stopping");
+        self.pages.safety.refuse("broker", "stopping");
     }
 }
 
@@ -97,7 +108,11 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
     samples.push(Sampled::MemoryBytes, &["fetch_sessions"], services.fetch_sessions.memory_bytes());
     samples.push(Sampled::MemoryBytes, &["metadata"], services.metadata.image().memory_bytes());
     sample_partitions(&services, &mut samples);
-    sample_cluster(&services, &mut samples);
+    sample_replication(&services, &mut samples);
+    let image = services.metadata.image();
+    let is_controller = image.controller_id() == services.broker_id;
+    samples.push(Sampled::ActiveController, &[], u8::from(is_controller));
+    let mut samples = sample_controller(&services, samples).await;
     for directory in services.replicas.logs().directories() {
         let path = directory.directory.path().to_string_lossy();
         samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
@@ -110,6 +125,53 @@ fn sample_store(session: &Weak<dyn Store>, samples: &mut Samples) {
     let Some(session) = session.upgrade() else { return };
     let is_connected = session.session_state() == SessionState::Connected;
     samples.push(Sampled::StoreConnected, &[], u8::from(is_connected));
+    let state = match session.session_state() {
+        SessionState::Connected => "connected",
+        SessionState::Disconnected => "disconnected",
+        SessionState::Expired => "expired",
+    };
+    samples.push(Sampled::StoreSession, &[state], 1);
+}
+
+fn sample_fetchers(fetchers: &Weak<Fetchers>, samples: &mut Samples) {
+    let Some(fetchers) = fetchers.upgrade() else { return };
+    let (mut lag_max, mut failed) = (0, 0);
+    for fetcher in fetchers.status() {
+        let labels = [&*fetcher.leader.to_string(), &*fetcher.index.to_string()];
+        samples.push(Sampled::FetcherLagMax, &labels, fetcher.assignment.lag_max);
+        samples.push(Sampled::FetcherPartitions, &labels, fetcher.assignment.partitions);
+        lag_max = lag_max.max(fetcher.assignment.lag_max);
+        failed += fetcher.assignment.failed;
+    }
+    samples.push(Sampled::FollowerLagMax, &[], lag_max);
+    samples.push(Sampled::FailedFetchPartitions, &[], failed);
+}
+
+fn sample_replication(services: &Services, samples: &mut Samples) {
+    let (replicas, now) = (&services.replicas, services.clock.now());
+    samples.push(Sampled::IsrShrinks, &[], replicas.isr_changes().shrinks());
+    samples.push(Sampled::IsrExpands, &[], replicas.isr_changes().expands());
+    samples.push(Sampled::OfflineReplicas, &[], replicas.offline_count());
+    let throttles = replicas.throttles();
+    samples.push(Sampled::ReplicationThrottleRate, &["leader"], throttles.leader.rate(now));
+    samples.push(Sampled::ReplicationThrottleRate, &["follower"], throttles.follower.rate(now));
+}
+
+/// The controller is busy when it is most looked at: a page does not wait for it.
+const COUNTS_MAX: Duration = Duration::from_secs(1);
+
+async fn sample_controller(services: &Services, mut samples: Samples) -> Samples {
+    let controller = &services.controller;
+    samples.push(Sampled::ControllerState, &[controller.activity()], 1);
+    samples.push(Sampled::ControllerQueue, &[], controller.queued());
+    if controller.is_active()
+        && let Ok(Ok(counts)) = tokio::time::timeout(COUNTS_MAX, controller.counts()).await
+    {
+        samples.push(Sampled::OfflinePartitions, &[], counts.offline_partitions);
+        samples.push(Sampled::ReassigningPartitions, &[], counts.reassigning_partitions);
+        samples.push(Sampled::PreferredReplicaImbalance, &[], counts.preferred_replica_imbalance);
+    }
+    samples
 }
 
 fn sample_compaction(cleaner: &Weak<LogCleaner>, samples: &mut Samples) {
@@ -125,7 +187,7 @@ fn sample_compaction(cleaner: &Weak<LogCleaner>, samples: &mut Samples) {
 }
 
 fn sample_partitions(services: &Services, samples: &mut Samples) {
-    let (mut leading, mut under_replicated, mut under_min_isr) = (0, 0, 0);
+    let (mut leading, mut under_replicated, mut under_min_isr, mut at_min_isr) = (0, 0, 0, 0);
     let (mut log_bytes, mut producer_bytes, mut hanging) = (0, 0, 0);
     // As `kafka-transactions find-hanging` reckons.
     let open_since_min = services
@@ -140,8 +202,10 @@ fn sample_partitions(services: &Services, samples: &mut Samples) {
             under_replicated += u64::from(role.isr.len() < role.replicas.len());
             let oldest = partition.log().oldest_transaction_last_timestamp();
             hanging += u64::from(oldest.is_some_and(|last_write| last_write < open_since_min));
-            under_min_isr += u64::from(role.isr.len() < partition.settings().min_insync_replicas);
         }
+        let margin = partition.isr_margin();
+        under_min_isr += u64::from(margin.is_some_and(|margin| margin < 0));
+        at_min_isr += u64::from(margin == Some(0));
         let name = partition.topic_partition();
         let labels = [&*name.topic, &name.partition.to_string()];
         let log = partition.log();
@@ -157,18 +221,8 @@ fn sample_partitions(services: &Services, samples: &mut Samples) {
     samples.push(Sampled::LeaderPartitions, &[], leading);
     samples.push(Sampled::UnderReplicatedPartitions, &[], under_replicated);
     samples.push(Sampled::UnderMinIsrPartitions, &[], under_min_isr);
+    samples.push(Sampled::AtMinIsrPartitions, &[], at_min_isr);
     samples.push(Sampled::HangingTransactions, &[], hanging);
-}
-
-fn sample_cluster(services: &Services, samples: &mut Samples) {
-    let image = services.metadata.image();
-    let is_controller = image.controller_id() == services.broker_id;
-    samples.push(Sampled::ActiveController, &[], u8::from(is_controller));
-    if is_controller {
-        let partitions = image.topics().flat_map(|topic| topic.partitions());
-        let offline = partitions.filter(|partition| !partition.has_leader()).count();
-        samples.push(Sampled::OfflinePartitions, &[], offline);
-    }
 }
 
 async fn sample_transactions(services: &Services, mut samples: Samples) -> Samples {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::error::{ConfigError, inconsistent};
 use super::keys::{BROKER, Support, Update, broker_key};
 use super::layers::{Layers, listener_base};
-use super::listeners::{ListenerSettings, Listeners};
+use super::listeners::{ListenerName, ListenerSettings, Listeners};
 use super::properties::Properties;
 use super::settings::Settings;
 use super::topic::{Compression, TopicConfig};
@@ -85,6 +85,15 @@ impl BrokerConfig {
 
     pub fn listeners(&self) -> &Listeners {
         &self.listeners
+    }
+
+    /// A number that is set for one listener, as `listener.name.<listener>.<name>`.
+    pub fn listener_setting(&self, listener: &ListenerName, name: &str) -> Option<i64> {
+        let full_name = format!("listener.name.{}.{name}", listener.as_str().to_lowercase());
+        let layers = self.layers.by_precedence();
+        let (_, text) = layers.iter().find_map(|(source, layer)| Some((source, layer.get(&full_name)?)))?;
+        let (_, key) = broker_key(name)?;
+        key.parse(text).ok()?.as_long()
     }
 
     /// `max.connections.per.ip.overrides`: a host name or address, and how many connections it may have.
@@ -255,6 +264,14 @@ impl BrokerConfig {
                 "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
             );
         }
+        for (name, text) in &self.layers.fixed {
+            if let Some((_, key)) = listener_base(name).and_then(broker_key)
+                && PER_LISTENER.contains(&key.name)
+            {
+                key.parse(text)?;
+            }
+        }
+        self.check_control_plane(&read)?;
         if self.max_connections_per_ip() == 0 && self.connection_overrides.is_empty() {
             return inconsistent(
                 "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
@@ -266,6 +283,25 @@ impl BrokerConfig {
             return inconsistent(format!(
                 "connection.failed.authentication.delay.ms={delay_ms} should always be less than \
                  connections.max.idle.ms={idle_ms} to prevent failed authentication responses from timing out"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_control_plane(&self, read: &Reader<'_>) -> Result<(), ConfigError> {
+        let Some(name) = read.text("control.plane.listener.name") else { return Ok(()) };
+        let name = ListenerName::new(name);
+        if name == self.listeners.inter_broker {
+            return inconsistent(
+                "control.plane.listener.name, when defined, should have a different value from the inter broker \
+                 listener name",
+            );
+        }
+        if self.listeners.advertised_endpoint(&name).is_none() {
+            return inconsistent(format!(
+                "control.plane.listener.name must be a listener name defined in advertised.listeners. The valid \
+                 options based on currently configured listeners are {}",
+                self.listeners.advertised_names()
             ));
         }
         Ok(())
@@ -303,6 +339,9 @@ impl BrokerConfig {
         Ok(())
     }
 }
+
+/// Settings that a listener may have for itself.
+const PER_LISTENER: [&str; 2] = ["max.connections", "max.connection.creation.rate"];
 
 impl Warning {
     /// The setting it is about; `None` when it is about the file as a whole.

@@ -174,6 +174,11 @@ impl Listeners {
         Ok(())
     }
 
+    /// The names of what is advertised, comma separated.
+    pub fn advertised_names(&self) -> String {
+        names(&self.advertised)
+    }
+
     /// What is advertised for a listener; `None` when it is not advertised.
     pub fn advertised_endpoint(&self, listener: &ListenerName) -> Option<&Endpoint> {
         self.advertised.iter().find(|endpoint| endpoint.listener == *listener)

@@ -175,6 +175,8 @@ settings! {
     offsets_topic_segment_bytes: i32 = "offsets.topic.segment.bytes";
     producer_id_expiration_check_interval_ms: i32 = "producer.id.expiration.check.interval.ms";
     producer_id_expiration_ms: i32 = "producer.id.expiration.ms";
+    follower_replication_throttled_rate: i64 = "follower.replication.throttled.rate";
+    leader_replication_throttled_rate: i64 = "leader.replication.throttled.rate";
     replica_fetch_backoff_ms: i32 = "replica.fetch.backoff.ms";
     replica_fetch_max_bytes: i32 = "replica.fetch.max.bytes";
     replica_fetch_min_bytes: i32 = "replica.fetch.min.bytes";
@@ -185,6 +187,8 @@ settings! {
     replica_selector_class: Option<String> = "replica.selector.class";
     replica_socket_receive_buffer_bytes: i32 = "replica.socket.receive.buffer.bytes";
     replica_socket_timeout_ms: i32 = "replica.socket.timeout.ms";
+    replication_quota_window_num: i32 = "replication.quota.window.num";
+    replication_quota_window_size_seconds: i32 = "replication.quota.window.size.seconds";
     request_timeout_ms: i32 = "request.timeout.ms";
     reserved_broker_max_id: i32 = "reserved.broker.max.id";
     socket_listen_backlog_size: i32 = "socket.listen.backlog.size";

@@ -102,6 +102,7 @@ impl BrokerConfig {
         }
         let updated = BrokerConfig::from_layers(layers)?;
         updated.check_local_retention()?;
+        self.check_listeners(&updated)?;
         self.check_thread_pools(&updated)
     }
 
@@ -164,6 +165,20 @@ impl BrokerConfig {
                 continue;
             };
             return InvalidValueSnafu { name, value: local.to_string(), reason }.fail();
+        }
+        Ok(())
+    }
+
+    /// A listener that stays keeps its security protocol: connections have been accepted under it.
+    fn check_listeners(&self, updated: &BrokerConfig) -> Result<(), ConfigError> {
+        for new in &updated.listeners().bound {
+            let old = self.listeners().bound.iter().find(|old| old.listener == new.listener);
+            if old.is_some_and(|old| old.security_protocol != new.security_protocol) {
+                return inconsistent(format!(
+                    "Security protocol cannot be updated for existing listener {}",
+                    new.listener
+                ));
+            }
         }
         Ok(())
     }

@@ -28,9 +28,9 @@ mod watches;
 
 pub use self::core::{
     AlterPartition, AlterPartitionError, AlteredPartitions, Broker, BrokerError, Cluster, Condition,
-    ControlRequest, ControlResponse, Core, Counts, Deletion, Effects, ElectionError, ElectionKind,
-    ElectionResult, Event, Leadership, OtherPartitions, Partition, Reassignment, ReassignmentError, Reply,
-    Settings, Snapshot, StoreCall, StoreReply, Topic, TopicAssignment, WantedIsr,
+    ControlRequest, ControlResponse, Core, Counts, Deletion, Effects, ElectionCounts, ElectionError,
+    ElectionKind, ElectionResult, Event, Leadership, OtherPartitions, Partition, Reassignment,
+    ReassignmentError, Reply, Settings, Snapshot, StoreCall, StoreReply, Topic, TopicAssignment, WantedIsr,
 };
 pub use config_changes::{ConfigChanges, StoredConfig};
 pub use senders::{ControlChannel, ControlError};

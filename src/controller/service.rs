@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
@@ -23,16 +24,18 @@ use crate::coordination::znodes::{self, FeatureStatus, ReplicaAssignment};
 use crate::coordination::{Create, CreateMode, Store, StoreError};
 use crate::metadata::control::ControlRefusal;
 use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, TopicName, TopicPartition};
+use crate::observe::{ControllerEvent, Metrics};
 use crate::runtime::{Clock, Random};
 
 /// This broker's part in controlling the cluster: it stands for election and, while elected, runs a [`Core`].
 pub struct Controller {
     options: ControllerOptions,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<Waiting>,
     status: watch::Sender<ControllerStatus>,
+    activity: Arc<Activity>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ControllerOptions {
     pub settings: Settings,
     /// `inter.broker.protocol.version` is 2.8 or later: topics get ids.
@@ -42,6 +45,7 @@ pub struct ControllerOptions {
     pub balance_interval: Option<Duration>,
     pub clock: Clock,
     pub random: Random,
+    pub metrics: Arc<Metrics>,
 }
 
 /// How `/feature` is written; follows from `inter.broker.protocol.version`.
@@ -64,8 +68,9 @@ pub struct ControllerStatus {
 /// Talks to the [`Controller`] of this broker. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ControllerHandle {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Waiting>,
     status: watch::Receiver<ControllerStatus>,
+    activity: Arc<Activity>,
 }
 
 /// This broker is not the active controller.
@@ -81,6 +86,23 @@ pub enum ControllerEnd {
     SessionExpired,
     /// The store can no longer be used.
     StoreFailed(StoreError),
+}
+
+/// What the controller does at this moment, for whoever looks.
+#[derive(Debug, Default)]
+struct Activity(Mutex<&'static str>);
+
+impl Activity {
+    fn set(&self, state: &'static str) {
+        *self.0.lock() = state;
+    }
+}
+
+/// A command, and since when it waits.
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    command: Command,
 }
 
 #[derive(Debug)]
@@ -135,8 +157,9 @@ impl Controller {
     pub fn new(options: ControllerOptions) -> (Controller, ControllerHandle) {
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let (status, receiver) = watch::channel(ControllerStatus::default());
-        let controller = Controller { options, commands, status };
-        (controller, ControllerHandle { commands: sender, status: receiver })
+        let activity = Arc::new(Activity::default());
+        let controller = Controller { options, commands, status, activity: Arc::clone(&activity) };
+        (controller, ControllerHandle { commands: sender, status: receiver, activity })
     }
 
     /// Works until `stop` resolves or the session of `store` ends. Stands for election as long as nobody is
@@ -200,7 +223,7 @@ impl Controller {
                     Fired::Changed(_) | Fired::Deleted(_) => Ok(None),
                     Fired::SessionExpired => Err(StoreError::SessionExpired),
                 },
-                Some(command) = self.commands.recv() => self.decline(command),
+                Some(waiting) = self.commands.recv() => self.decline(waiting.command),
             }
         }
     }
@@ -215,6 +238,7 @@ impl Controller {
         let mut reign = Reign {
             options: &self.options,
             status: &self.status,
+            activity: &self.activity,
             core: Core::new(self.options.settings),
             writer: FencedWriter::new(Arc::clone(store), term),
             store: &**store,
@@ -224,7 +248,9 @@ impl Controller {
             waiting: HashMap::new(),
             next_token: 0,
         };
+        self.activity.set("taking_over");
         let Err(deposed) = reign.run(term, &mut self.commands).await;
+        self.activity.set("");
         self.status.send_replace(ControllerStatus::default());
         deposed
     }
@@ -353,7 +379,21 @@ impl ControllerHandle {
     }
 
     async fn command(&self, command: Command) -> Result<(), NotController> {
-        self.commands.send(command).await.map_err(|_| NotController)
+        let waiting = Waiting { since: Instant::now(), command };
+        self.commands.send(waiting).await.map_err(|_| NotController)
+    }
+
+    /// Questions that wait.
+    pub fn queued(&self) -> usize {
+        self.commands.max_capacity() - self.commands.capacity()
+    }
+
+    /// `standby`, `taking_over`, `idle`, or the event that an active controller works at.
+    pub fn activity(&self) -> &'static str {
+        match *self.activity.0.lock() {
+            "" => "standby",
+            activity => activity,
+        }
     }
 }
 
@@ -365,6 +405,7 @@ fn unexpected(reply: &Reply) -> ! {
 struct Reign<'a> {
     options: &'a ControllerOptions,
     status: &'a watch::Sender<ControllerStatus>,
+    activity: &'a Activity,
     core: Core,
     writer: FencedWriter,
     store: &'a dyn Store,
@@ -381,7 +422,7 @@ impl Reign<'_> {
     async fn run(
         &mut self,
         term: Term,
-        commands: &mut mpsc::Receiver<Command>,
+        commands: &mut mpsc::Receiver<Waiting>,
     ) -> Result<Infallible, Deposed> {
         self.set_up_features().await?;
         self.forget_notifications().await?;
@@ -413,7 +454,10 @@ impl Reign<'_> {
                     Fired::SessionExpired => return Err(StoreError::SessionExpired.into()),
                 },
                 answer = self.senders.next_answer() => self.answered(answer).await?,
-                Some(command) = commands.recv() => self.command(command).await?,
+                Some(Waiting { since, command }) = commands.recv() => {
+                    self.options.metrics.controller_queue_duration.observe(since.elapsed());
+                    self.command(command).await?;
+                }
                 () = sleep_until(next_balance), if self.options.balance_interval.is_some() => {
                     self.handle(Event::LeadersUnbalanced).await?;
                     next_balance = Instant::now() + self.options.balance_interval.unwrap_or_default();
@@ -547,8 +591,25 @@ impl Reign<'_> {
         assigned.collect()
     }
 
-    /// Lets the core decide and does what it says, round by round.
+    /// As [`Reign::work_off`], and measures it.
     async fn handle(&mut self, event: Event) -> Result<(), Deposed> {
+        let kind = kind_of(&event);
+        let (began, before) = (Instant::now(), self.core.elections());
+        self.activity.set(kind.name());
+        self.work_off(event).await?;
+        self.activity.set("idle");
+        let (metrics, after) = (&self.options.metrics, self.core.elections());
+        metrics.controller_event_duration.at(kind).observe(began.elapsed());
+        if after != before {
+            metrics.controller_election_duration.observe(began.elapsed());
+            metrics.controller_elections.add(after.all - before.all);
+            metrics.controller_unclean_elections.add(after.unclean - before.unclean);
+        }
+        Ok(())
+    }
+
+    /// Lets the core decide and does what it says, round by round.
+    async fn work_off(&mut self, event: Event) -> Result<(), Deposed> {
         let mut effects = self.core.step(event);
         loop {
             let Effects { calls, requests, replies } = effects;
@@ -625,5 +686,28 @@ impl Reign<'_> {
             topic_ids: self.options.uses_topic_ids.then_some(&self.options.random),
         };
         (loader, &self.writer)
+    }
+}
+
+fn kind_of(event: &Event) -> ControllerEvent {
+    match event {
+        Event::Elected(_) => ControllerEvent::Election,
+        Event::BrokersChanged(_) => ControllerEvent::Brokers,
+        Event::TopicsCreated(_) | Event::TopicsVanished(_) | Event::TopicWritten(_) => {
+            ControllerEvent::Topics
+        }
+        Event::DeletionRequested(_) => ControllerEvent::Deletion,
+        Event::LogDirsFailed(_) => ControllerEvent::LogDirs,
+        Event::UncleanElectionEnabled(_) | Event::UncleanElectionByDefault(_) => {
+            ControllerEvent::UncleanElection
+        }
+        Event::Responded { .. } => ControllerEvent::Response,
+        Event::ElectionRequested { .. } | Event::PreferredElectionWritten(_) => {
+            ControllerEvent::LeaderElection
+        }
+        Event::LeadersUnbalanced => ControllerEvent::LeaderBalance,
+        Event::AlterPartition { .. } | Event::StatesWritten(_) => ControllerEvent::IsrChange,
+        Event::ControlledShutdown { .. } => ControllerEvent::ControlledShutdown,
+        Event::ReassignmentRequested { .. } | Event::ReassignmentWritten(_) => ControllerEvent::Reassignment,
     }
 }

@@ -13,6 +13,7 @@ use crate::coordination::*;
 use crate::metadata::Cache;
 use crate::metadata::control::{ControlOutcome, Endpoint};
 use crate::model::*;
+use crate::observe::{Metrics, Names};
 use crate::runtime::{Clock, Random};
 
 /// What a broker keeps of the controller's requests. It hosts what it is told to, and drops it.
@@ -189,6 +190,7 @@ pub fn options(id: i32) -> ControllerOptions {
         balance_interval: None,
         clock: Clock::manual(NOW),
         random: Random::from_seed(1),
+        metrics: Arc::new(Metrics::new(&Names::default())),
     }
 }
 

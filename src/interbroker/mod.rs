@@ -5,9 +5,11 @@
 //! that `inter.broker.protocol.version` gives ([`RequestVersions`]). As Kafka does, nobody asks the other side for
 //! its versions.
 
+mod administration;
 mod alter_partition;
 mod connection;
 mod control;
+mod envelope;
 mod error;
 mod fetch;
 mod offsets;
@@ -17,8 +19,10 @@ mod shutdown;
 mod transactions;
 mod versions;
 
+pub use administration::{BrokerView, ClusterView, PartitionOutcomes, PartitionView};
 pub use alter_partition::{AlterPartitionItem, AlteredPartition};
 pub use connection::ConnectionOptions;
+pub use envelope::ForwardedClient;
 pub use error::{PeerError, RemoteError};
 pub use fetch::{FetchedPartition, FollowerFetch, FollowerFetchPartition, FollowerFetched};
 pub use peer::Peer;

@@ -1,11 +1,14 @@
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use snafu::IntoError;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 use wire::Request;
 
 use super::connection::{Connection, ConnectionOptions};
+use super::error::ConnectSnafu;
 use super::{PeerError, RequestVersions};
 use crate::metadata::control::Endpoint;
 
@@ -24,6 +27,8 @@ struct State {
     failures: u32,
     /// Not to be connected to before this.
     not_before: Option<Instant>,
+    /// When the last attempt failed, and how: those who have waited for it share its outcome.
+    failed: Option<(Instant, io::ErrorKind)>,
 }
 
 /// As `reconnect.backoff.ms` and its maximum, which Kafka fixes for brokers among themselves.
@@ -60,8 +65,15 @@ impl Peer {
         connection.call(request, version, patience).await
     }
 
+    /// One attempt at a time. A host that is gone keeps all who wait for as long as one of them, not one after the
+    /// other.
     async fn connect(&self) -> Result<Arc<Connection>, PeerError> {
+        let arrived = Instant::now();
         let mut state = self.state.lock().await;
+        if let Some((_, kind)) = state.failed.filter(|(at, _)| *at >= arrived) {
+            let context = ConnectSnafu { host: self.endpoint.host.clone(), port: self.endpoint.port };
+            return Err(context.into_error(kind.into()));
+        }
         if let Some(connection) = state.connection.take_if(|connection| connection.is_over()) {
             drop(connection);
             state.failures = 0;
@@ -85,7 +97,13 @@ impl Peer {
                 Ok(connection)
             }
             Err(error) => {
-                state.not_before = Some(Instant::now() + pause_after(state.failures));
+                let kind = match &error {
+                    PeerError::Connect { source, .. } => source.kind(),
+                    _ => io::ErrorKind::Other,
+                };
+                let now = Instant::now();
+                state.failed = Some((now, kind));
+                state.not_before = Some(now + pause_after(state.failures));
                 state.failures = state.failures.saturating_add(1);
                 Err(error)
             }
@@ -99,13 +117,13 @@ fn pause_after(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::join_all;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use wire::{ApiVersionsRequest, ApiVersionsResponse, Reader, RequestHeader, Writer};
 
     use super::*;
     use crate::config::ProtocolVersion;
-    use crate::runtime::net::Network;
 
     async fn listen() -> (TcpListener, Peer) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -120,8 +138,7 @@ mod tests {
             host: "127.0.0.1".into(),
             port,
         };
-        let options =
-            ConnectionOptions { network: Network::system(), client_id: "1".into(), request_timeout };
+        let options = ConnectionOptions { client_id: "1".into(), request_timeout };
         let versions = RequestVersions::of(ProtocolVersion::parse("3.9").unwrap());
         Peer::new(endpoint, options, versions)
     }
@@ -175,6 +192,20 @@ mod tests {
         };
         let (throttle_time_ms, ()) = tokio::join!(client, server);
         assert_eq!(throttle_time_ms, 9);
+    }
+
+    /// TEST-NET-1 routes nowhere: attempts there end with their time, or at once where the machine says so.
+    #[tokio::test]
+    async fn those_who_wait_for_a_host_that_is_gone_fail_together() {
+        let mut gone = peer(9, Duration::from_millis(300));
+        gone.endpoint.host = "192.0.2.1".to_owned();
+        let request = ApiVersionsRequest::default();
+        let began = Instant::now();
+        let calls = (0..10).map(|_| gone.call(&request, 1));
+        for call in join_all(calls).await {
+            assert!(matches!(call, Err(PeerError::Connect { .. })), "{call:?}");
+        }
+        assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
     }
 
     #[tokio::test]

@@ -13,6 +13,6 @@ mod listener;
 mod memory;
 mod output;
 
-pub use limits::{ConnectionLimits, ConnectionPermit, ConnectionTable, Refusal};
+pub use limits::{ConnectionLimits, ConnectionPermit, ConnectionTable, ListenerLimits, Refusal};
 pub use listener::{BindError, Listener, ListenerOptions, OpenListener};
 pub use memory::RequestMemory;

@@ -1,6 +1,6 @@
-//! `/metrics`, `/healthz` and `/readyz` over HTTP/1.1, one request a connection.
+//! `/metrics`, `/healthz`, `/readyz` and `/safe-to-stop` over HTTP/1.1, one request a connection.
 //!
-//! Written by hand on tokio: three GETs do not need a framework, which would cost about a megabyte of binary
+//! Written by hand on tokio: four GETs do not need a framework, which would cost about a megabyte of binary
 //! and a good part of the idle memory budget.
 
 use std::io;
@@ -22,11 +22,14 @@ pub async fn bind(address: &str) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// What the three pages show.
+/// What the pages show.
 #[derive(Clone)]
 pub struct Pages {
     pub metrics: Arc<Metrics>,
+    /// To serve clients.
     pub readiness: Arc<Readiness>,
+    /// To be stopped without a partition losing its leader for more than a moment, or more replicas than it may.
+    pub safety: Arc<Readiness>,
 }
 
 /// Scrapers and probes are few; whoever comes beyond this waits.
@@ -119,13 +122,19 @@ async fn page(path: &str, pages: &Pages) -> Response {
     match path {
         "/metrics" => Response { status: "200 OK", body: pages.metrics.print().await },
         "/healthz" => Response { status: "200 OK", body: "ok\n".to_owned() },
-        "/readyz" => match pages.readiness.reasons() {
-            reasons if reasons.is_empty() => Response { status: "200 OK", body: "ready\n".to_owned() },
-            reasons => Response { status: "503 Service Unavailable", body: reasons.join("\n") + "\n" },
+        "/readyz" => probe(&pages.readiness, "ready\n"),
+        "/safe-to-stop" => probe(&pages.safety, "safe to stop\n"),
+        _ => Response {
+            status: "404 Not Found",
+            body: "here are /metrics, /healthz, /readyz and /safe-to-stop\n".to_owned(),
         },
-        _ => {
-            Response { status: "404 Not Found", body: "here are /metrics, /healthz and /readyz\n".to_owned() }
-        }
+    }
+}
+
+fn probe(readiness: &Readiness, yes: &str) -> Response {
+    match readiness.reasons() {
+        reasons if reasons.is_empty() => Response { status: "200 OK", body: yes.to_owned() },
+        reasons => Response { status: "503 Service Unavailable", body: reasons.join("\n") + "\n" },
     }
 }
 
@@ -156,6 +165,7 @@ mod tests {
         let pages = Pages {
             metrics: Arc::new(Metrics::new(&Names::default())),
             readiness: Arc::new(Readiness::starting()),
+            safety: Arc::new(Readiness::starting()),
         };
         prepare(&pages);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -191,6 +201,15 @@ mod tests {
         assert!(answer.ends_with("\r\n\r\nbroker: starting\n"), "{answer}");
         let answer = ask(request, |pages| pages.readiness.allow("broker")).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_broker_may_be_stopped_when_nothing_speaks_against_it() {
+        let request = b"GET /safe-to-stop HTTP/1.1\r\n\r\n";
+        let answer = ask(request, |_| {}).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        let answer = ask(request, |pages| pages.safety.allow("broker")).await;
+        assert!(answer.ends_with("\r\n\r\nsafe to stop\n"), "{answer}");
     }
 
     #[tokio::test]

@@ -38,7 +38,7 @@ impl Label for Api {
     }
 }
 
-/// The position of a listener in the broker's settings.
+/// The position of a listener in the broker's settings at its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Listener(usize);
 
@@ -55,9 +55,9 @@ impl Label for Listener {
         self.0
     }
 
+    /// Listeners that are added while the broker runs count together.
     fn values(names: &Names) -> Vec<String> {
-        let unknown = names.listeners.is_empty().then(|| "unknown".to_owned());
-        names.listeners.iter().cloned().chain(unknown).collect()
+        names.listeners.iter().cloned().chain(["other".to_owned()]).collect()
     }
 }
 
@@ -67,6 +67,15 @@ macro_rules! labels {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum $name {
             $($value,)*
+        }
+
+        impl $name {
+            /// As the label shows it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($name::$value => $text,)*
+                }
+            }
         }
 
         impl Label for $name {
@@ -89,6 +98,22 @@ labels! {
         MaxConnections = "max_connections",
         MaxConnectionsPerIp = "max_connections_per_ip",
         CreationRate = "creation_rate",
+    }
+
+    /// What an active controller works at.
+    ControllerEvent as "event" {
+        Election = "election",
+        Brokers = "brokers",
+        Topics = "topics",
+        Deletion = "deletion",
+        LogDirs = "log_dirs",
+        UncleanElection = "unclean_election",
+        Response = "response",
+        LeaderElection = "leader_election",
+        LeaderBalance = "leader_balance",
+        IsrChange = "isr_change",
+        ControlledShutdown = "controlled_shutdown",
+        Reassignment = "reassignment",
     }
 
     /// Why a connection was closed.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::instrument::{Counter, Family, Histogram, Instrument};
-use super::label::{Api, Closed, Listener, Names, Refused};
+use super::label::{Api, Closed, ControllerEvent, Listener, Names, Refused};
 use super::process;
 use super::sample::{SAMPLED, Samples};
 
@@ -91,6 +91,11 @@ metrics! {
     compactions: Counter, "barnabas_compactions_total", "Logs compacted.";
     compaction_read_bytes: Counter, "barnabas_compaction_read_bytes_total", "Bytes of batches that compaction read.";
     compaction_written_bytes: Counter, "barnabas_compaction_written_bytes_total", "Bytes of batches that compaction wrote.";
+    controller_elections: Counter, "barnabas_controller_elections_total", "Partitions that this broker, as controller, gave another leader.";
+    controller_unclean_elections: Counter, "barnabas_controller_unclean_elections_total", "Of these, partitions whose leader was not in sync.";
+    controller_election_duration: Histogram, "barnabas_controller_election_duration_seconds", "From the start of an event that made leaders until all of them were stored.";
+    controller_event_duration: Family<ControllerEvent, Histogram>, "barnabas_controller_event_duration_seconds", "How long the controller worked at an event, its writes included.";
+    controller_queue_duration: Histogram, "barnabas_controller_queue_duration_seconds", "How long questions waited for the controller.";
     fetched_bytes: Counter, "barnabas_fetched_bytes_total", "Bytes of batches sent to clients.";
 }
 

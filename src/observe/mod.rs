@@ -15,7 +15,7 @@ mod reference;
 mod sample;
 
 pub use instrument::{Counter, Family, Histogram};
-pub use label::{Api, Closed, Listener, Names, Refused};
+pub use label::{Api, Closed, ControllerEvent, Listener, Names, Refused};
 pub use metrics::{Metric, MetricKind, Metrics, metrics_table};
 pub use pace::Pace;
 pub use readiness::Readiness;

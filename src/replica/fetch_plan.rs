@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 
 use crate::interbroker::FollowerFetchPartition;
-use crate::model::{TopicId, TopicName, TopicPartition};
+use crate::model::{Offset, TopicId, TopicName, TopicPartition};
 
 /// What the leader knows of what this follower wants, so that only changes need be said.
 #[derive(Debug, Default)]
@@ -72,6 +72,11 @@ impl FetchPlan {
         }
     }
 
+    /// From where on a partition was last asked for.
+    pub fn fetch_offset(&self, of: &TopicPartition) -> Option<Offset> {
+        self.said.get(of).map(|said| said.fetch_offset)
+    }
+
     pub fn names(&self) -> &HashMap<TopicId, TopicName> {
         &self.names
     }
@@ -101,7 +106,7 @@ impl FetchPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{LeaderEpoch, Offset, PartitionIndex};
+    use crate::model::{LeaderEpoch, PartitionIndex};
 
     fn wanted(topic: &str, id: u8, offset: i64) -> FollowerFetchPartition {
         FollowerFetchPartition {
@@ -126,6 +131,9 @@ mod tests {
         assert_eq!((first.session_id, first.session_epoch, said(&first)), (0, 0, vec!["a", "b"]));
         plan.answered(77);
         let second = plan.next(vec![wanted("a", 1, 5), wanted("b", 2, 0)], true);
+        let of = |fetch: &FollowerFetchPartition| fetch.topic_partition.clone();
+        assert_eq!(plan.fetch_offset(&of(&wanted("a", 1, 0))), Some(Offset(5)));
+        assert_eq!(plan.fetch_offset(&of(&wanted("b", 2, 0))), Some(Offset(0)));
         assert_eq!((second.session_id, second.session_epoch, said(&second)), (77, 1, vec!["a"]));
         plan.answered(77);
         let third = plan.next(vec![wanted("a", 1, 5)], true);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::fetch_plan::FetchPlan;
@@ -18,7 +18,6 @@ use crate::interbroker::{
 };
 use crate::log::LogError;
 use crate::model::{LeaderEpoch, Offset, TopicPartition};
-use crate::runtime::task;
 
 /// What one fetcher is to fetch. Roles change while it waits for its leader, so it looks here before each step.
 #[derive(Default)]
@@ -37,6 +36,18 @@ struct Followed {
     not_before: Option<Instant>,
     /// Not to be fetched until the controller gives the partition another role.
     is_failed: bool,
+    /// How far the leader was committed when it last answered; `-1` = it has not.
+    leader_high_watermark: Offset,
+}
+
+/// What a fetcher has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssignmentStatus {
+    pub partitions: usize,
+    /// Of these, those that are not fetched until their role changes.
+    pub failed: usize,
+    /// Most committed records that one of them lacks.
+    pub lag_max: u64,
 }
 
 /// Fetches from one leader and appends what it gets, until the broker stops.
@@ -52,6 +63,8 @@ pub(super) struct Fetcher {
 
 /// Far below `replica.fetch.backoff.ms`: producers wait for what is followed.
 const SOON: Duration = Duration::from_millis(100);
+/// Rates are taken over seconds.
+const THROTTLED_PAUSE: Duration = Duration::from_millis(250);
 
 /// How an answer about one partition was worked in.
 enum Step {
@@ -64,11 +77,34 @@ enum Step {
     Failed,
 }
 
+impl Followed {
+    /// Committed records that the replica lacks; `None` = its leader has not told.
+    fn lag(&self) -> Option<u64> {
+        let committed = Some(self.leader_high_watermark).filter(|committed| *committed != Offset::NONE)?;
+        Some(u64::try_from(committed.0 - self.partition.log().log_end_offset().0).unwrap_or(0))
+    }
+}
+
 impl Assignment {
+    pub(super) fn status(&self) -> AssignmentStatus {
+        let all = self.partitions.lock();
+        AssignmentStatus {
+            partitions: all.len(),
+            failed: all.values().filter(|followed| followed.is_failed).count(),
+            lag_max: all.values().filter_map(Followed::lag).max().unwrap_or(0),
+        }
+    }
+
     pub(super) fn add(&self, partition: Arc<Partition>, following: Following) {
         let of = partition.topic_partition().clone();
-        let followed =
-            Followed { partition, following, must_truncate: true, not_before: None, is_failed: false };
+        let followed = Followed {
+            partition,
+            following,
+            must_truncate: true,
+            not_before: None,
+            is_failed: false,
+            leader_high_watermark: Offset::NONE,
+        };
         self.partitions.lock().insert(of, followed);
         self.changed.notify_one();
     }
@@ -142,11 +178,30 @@ impl Fetcher {
                 self.leader_known_or_changed().await;
                 continue;
             }
-            let ready = self.truncate_all(ready).await;
+            let mut ready = self.truncate_all(ready).await;
+            let is_held_back = self.hold_back(&mut ready);
             if !ready.is_empty() {
                 self.fetch(ready).await;
+            } else if is_held_back {
+                let assignment = Arc::clone(&self.assignment);
+                tokio::select! {
+                    () = assignment.changed.notified() => {}
+                    () = sleep(THROTTLED_PAUSE) => {}
+                }
             }
         }
+    }
+
+    /// Leaves out throttled partitions that are not in sync, while more is fetched than may be.
+    fn hold_back(&self, ready: &mut Vec<Followed>) -> bool {
+        let is_throttled =
+            |followed: &Followed| followed.lag() != Some(0) && followed.partition.is_throttled_as_follower();
+        let throttle = &self.parts.replicas.throttles().follower;
+        if !ready.iter().any(is_throttled) || !throttle.is_exceeded(self.parts.clock.now()) {
+            return false;
+        }
+        ready.retain(|followed| !is_throttled(followed));
+        true
     }
 
     /// Keeps the connection as long as the leader stays where it is.
@@ -159,11 +214,8 @@ impl Fetcher {
         };
         if self.peer.as_ref().is_none_or(|peer| peer.endpoint() != endpoint) {
             let client_id = format!("broker-{}-fetcher-{}", self.parts.me, self.key.index);
-            let connection = ConnectionOptions {
-                network: options.network.clone(),
-                client_id: client_id.into(),
-                request_timeout: options.request_timeout,
-            };
+            let connection =
+                ConnectionOptions { client_id: client_id.into(), request_timeout: options.request_timeout };
             self.peer = Some(Peer::new(endpoint.clone(), connection, options.versions));
             self.plan = FetchPlan::default();
         }
@@ -258,7 +310,7 @@ impl Fetcher {
         followed: &Followed,
         work: impl FnOnce() -> Result<(), ReplicaError> + Send + 'static,
     ) -> Step {
-        match task::blocking(work).await {
+        match tokio::task::spawn_blocking(work).await {
             Ok(Ok(())) => Step::Done,
             Ok(Err(error)) => failure(followed, &error),
             Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -299,6 +351,7 @@ impl Fetcher {
             ready.iter().map(|followed| (followed.partition.topic_partition(), followed)).collect();
         for answer in fetched.partitions {
             let Some(followed) = asked.get(&answer.topic_partition) else { continue };
+            let Some(fetch_offset) = self.plan.fetch_offset(&answer.topic_partition) else { continue };
             // It has another role by now.
             if self
                 .assignment
@@ -307,7 +360,11 @@ impl Fetcher {
             {
                 continue;
             }
-            let step = self.work_in(followed, answer).await;
+            // The log has changed since it asked: the answer is about another place.
+            if followed.partition.log().log_end_offset() != fetch_offset {
+                continue;
+            }
+            let step = self.work_in(followed, fetch_offset, answer).await;
             self.settle(followed, step);
         }
     }
@@ -342,7 +399,7 @@ impl Fetcher {
         }
     }
 
-    async fn work_in(&self, followed: &Followed, answer: FetchedPartition) -> Step {
+    async fn work_in(&self, followed: &Followed, fetch_offset: Offset, answer: FetchedPartition) -> Step {
         match answer.error {
             None => {}
             Some(RemoteError::OffsetOutOfRange) => return self.out_of_range(followed).await,
@@ -351,16 +408,18 @@ impl Fetcher {
         if let Some(leader) = answer.diverging {
             return self.truncate_to(followed, decide(&followed.partition, leader).to).await;
         }
-        self.append(followed, answer)
+        self.append(followed, fetch_offset, answer)
     }
 
     /// Writes inline: the records are in memory, and one write of them costs less than a hop to another thread.
-    fn append(&self, followed: &Followed, answer: FetchedPartition) -> Step {
+    fn append(&self, followed: &Followed, fetch_offset: Offset, answer: FetchedPartition) -> Step {
         let Followed { partition, following, .. } = followed;
         if !answer.records.is_empty() {
-            let at = partition.log().log_end_offset();
-            let appended =
-                partition.append_as_follower(following, at, answer.records, self.parts.clock.now());
+            let now = self.parts.clock.now();
+            if partition.is_throttled_as_follower() {
+                self.parts.replicas.throttles().follower.record(answer.records.len(), now);
+            }
+            let appended = partition.append_as_follower(following, fetch_offset, answer.records, now);
             let info = match appended {
                 Ok(Some(info)) => info,
                 Ok(None) => return Step::Done,
@@ -369,6 +428,9 @@ impl Fetcher {
             // The flush goes on beside; its failure takes the directory offline, which the next append finds.
             drop(partition.start_flush(info.flush, self.parts.clock.now()));
         }
+        self.assignment.update(partition.topic_partition(), following, |followed| {
+            followed.leader_high_watermark = answer.high_watermark;
+        });
         match partition.follow_offsets(following, answer.high_watermark, answer.log_start_offset) {
             Ok(()) => Step::Done,
             Err(error) => failure(followed, &error),

@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::fetcher::{Assignment, Fetcher};
+use super::fetcher::{Assignment, AssignmentStatus, Fetcher};
 use super::following::Following;
 use super::{Partition, ReplicaManager, RoleChange};
 use crate::interbroker::RequestVersions;
 use crate::metadata::Cache;
 use crate::model::{BrokerId, TopicPartition};
 use crate::runtime::Clock;
-use crate::runtime::net::Network;
 use crate::runtime::task::{self, Shutdown};
 
 /// How followers fetch, from the settings.
 #[derive(Clone, Debug)]
 pub struct FetcherOptions {
-    pub network: Network,
     /// The listener that brokers use among themselves.
     pub listener: String,
     /// `num.replica.fetchers`: connections to each leader.
@@ -57,6 +55,15 @@ pub(super) struct Parts {
     pub(super) metadata: Arc<Cache>,
     pub(super) clock: Clock,
     pub(super) shutdown: Shutdown,
+}
+
+/// One fetcher, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetcherStatus {
+    pub leader: BrokerId,
+    /// Among those of the leader.
+    pub index: usize,
+    pub assignment: AssignmentStatus,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,6 +114,17 @@ impl Fetchers {
             Arc::clone(fetchers.entry(key).or_insert_with(start))
         };
         assignment.add(partition, following);
+    }
+
+    /// What each fetcher is at; none of those without partitions.
+    pub fn status(&self) -> Vec<FetcherStatus> {
+        let fetchers = self.fetchers.lock();
+        let all = fetchers.iter().map(|(key, assignment)| FetcherStatus {
+            leader: key.leader,
+            index: key.index,
+            assignment: assignment.status(),
+        });
+        all.filter(|status| status.assignment.partitions > 0).collect()
     }
 
     /// Spreads partitions over another number of connections to each leader.

@@ -25,6 +25,10 @@ impl Partition {
         !role.is_leader && role.leader == following.leader && role.leader_epoch == following.leader_epoch
     }
 
+    pub(super) fn is_throttled_as_follower(&self) -> bool {
+        self.settings.load().throttled_as_follower.contains(self.topic_partition.partition)
+    }
+
     /// Holds the role while the log is changed.
     fn while_following(&self, following: &Following) -> Result<RwLockReadGuard<'_, ()>, ReplicaError> {
         let shared = self.leadership.read();
@@ -49,6 +53,10 @@ impl Partition {
             Err(LogError::UnexpectedAppendOffset { first_offset, .. }) if self.is_empty() => {
                 self.log.truncate_fully_and_start_at(first_offset, now)?;
                 Ok(Some(self.log.append_as_follower(records, now)?))
+            }
+            // Another fetcher appended in between: a partition goes from one to another while both are at work.
+            Err(LogError::UnexpectedAppendOffset { .. }) if self.log.log_end_offset() != fetch_offset => {
+                Ok(None)
             }
             appended => Ok(Some(appended?)),
         }

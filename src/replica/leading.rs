@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use tracing::info;
 use super::error::{NotLeaderOrFollowerSnafu, UnknownLeaderEpochSnafu};
 use super::isr::Progress;
 use super::partition::Role;
+use super::throttle::Throttles;
 use super::{Partition, ReplicaError};
 use crate::log::Log;
 use crate::metadata::Cache;
@@ -22,7 +23,34 @@ pub(super) struct Replication {
     pub(super) metadata: Arc<Cache>,
     /// `replica.lag.time.max.ms`.
     pub(super) lag_max_ms: AtomicI64,
+    pub(super) throttles: Throttles,
     pub(super) proposals: Proposals,
+    pub(super) isr_changes: IsrChanges,
+}
+
+/// How often ISRs that are led here changed at their leader's wish.
+#[derive(Debug, Default)]
+pub struct IsrChanges {
+    shrinks: AtomicU64,
+    expands: AtomicU64,
+}
+
+impl IsrChanges {
+    pub fn shrinks(&self) -> u64 {
+        self.shrinks.load(Ordering::Relaxed)
+    }
+
+    pub fn expands(&self) -> u64 {
+        self.expands.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, before: usize, after: usize) {
+        match after.cmp(&before) {
+            std::cmp::Ordering::Less => self.shrinks.fetch_add(1, Ordering::Relaxed),
+            std::cmp::Ordering::Greater => self.expands.fetch_add(1, Ordering::Relaxed),
+            std::cmp::Ordering::Equal => 0,
+        };
+    }
 }
 
 /// The partitions that propose another ISR, until somebody asks the controller for it. Each stands in it once, so that
@@ -91,6 +119,18 @@ impl Partition {
         UnknownLeaderEpochSnafu { requested: current_leader_epoch, current }.fail()
     }
 
+    /// Whether what this follower fetches is throttled and more than it may be: it gets nothing now, unless it is in
+    /// sync.
+    pub fn is_held_back(&self, replica: BrokerId, now: Timestamp) -> bool {
+        self.is_throttled_as_leader()
+            && !self.role.load().isr.contains(&replica)
+            && self.replication.throttles.leader.is_exceeded(now)
+    }
+
+    pub fn is_throttled_as_leader(&self) -> bool {
+        self.settings.load().throttled_as_leader.contains(self.topic_partition.partition)
+    }
+
     /// Notes how far a follower is. Moves the high watermark and proposes the follower for the ISR where that follows.
     pub fn record_follower(&self, progress: &FollowerProgress, now: Timestamp) {
         let _shared = self.leadership.read();
@@ -139,6 +179,20 @@ impl Partition {
         self.settings.load().min_insync_replicas.min(role.replicas.len())
     }
 
+    /// How many replicas in sync there are beyond those that must acknowledge, negative = too few; `None` where
+    /// another broker leads.
+    pub fn isr_margin(&self) -> Option<isize> {
+        let role = self.role.load();
+        let margin = role.isr.len().cast_signed() - self.effective_min_insync_replicas(&role).cast_signed();
+        role.is_leader.then_some(margin)
+    }
+
+    /// Led here, and nobody else is in sync.
+    pub fn is_alone(&self) -> bool {
+        let role = self.role.load();
+        role.is_leader && role.isr.len() <= 1
+    }
+
     /// Proposes that followers which fell behind leave the ISR.
     pub(super) fn shrink_isr(&self, now: Timestamp) {
         let _shared = self.leadership.read();
@@ -185,6 +239,7 @@ impl Partition {
         let TopicPartition { topic, partition } = &self.topic_partition;
         info!(%topic, partition = partition.0, leader_epoch = role.leader_epoch.0, isr = ?state.isr,
             "the ISR changed");
+        self.replication.isr_changes.count(role.isr.len(), state.isr.len());
         role.isr = state.isr.clone();
         role.partition_epoch = state.partition_epoch;
         self.in_sync.lock().commit(state.isr.clone());

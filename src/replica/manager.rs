@@ -6,8 +6,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::leading::{Proposals, Replication};
+use super::leading::{IsrChanges, Proposals, Replication};
 use super::partition::WatchedOffset;
+use super::throttle::{ThrottleWindows, Throttles};
 use super::{Partition, ReplicaError, TopicSettings};
 use crate::log::LogManager;
 use crate::metadata::Cache;
@@ -70,18 +71,28 @@ pub struct LeaderAndIsrReply {
     pub changes: Vec<RoleChange>,
 }
 
+/// How this broker replicates, from the settings.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicationOptions {
+    /// `replica.lag.time.max.ms`.
+    pub lag_max_ms: i64,
+    pub throttle_windows: ThrottleWindows,
+}
+
 impl ReplicaManager {
     pub fn new(
         me: BrokerId,
         logs: Arc<LogManager>,
         metadata: Arc<Cache>,
         default_settings: TopicSettings,
-        lag_max_ms: i64,
+        options: ReplicationOptions,
     ) -> ReplicaManager {
         let replication = Replication {
             metadata: Arc::clone(&metadata),
-            lag_max_ms: AtomicI64::new(lag_max_ms),
+            lag_max_ms: AtomicI64::new(options.lag_max_ms),
+            throttles: Throttles::new(options.throttle_windows),
             proposals: Proposals::default(),
+            isr_changes: IsrChanges::default(),
         };
         ReplicaManager {
             me,
@@ -132,6 +143,22 @@ impl ReplicaManager {
         for partition in self.partitions() {
             partition.shrink_isr(now);
         }
+    }
+
+    pub fn isr_changes(&self) -> &IsrChanges {
+        &self.replication.isr_changes
+    }
+
+    /// Replicas whose log directories have failed.
+    pub fn offline_count(&self) -> usize {
+        let hosted = self.hosted.read();
+        let all = hosted.values().flat_map(HashMap::values);
+        all.filter(|hosted| matches!(hosted, Hosted::Offline)).count()
+    }
+
+    /// How fast throttled replicas may copy.
+    pub fn throttles(&self) -> &Throttles {
+        &self.replication.throttles
     }
 
     pub(super) fn replication(&self) -> &Arc<Replication> {

@@ -17,6 +17,7 @@ mod isr;
 mod leading;
 mod manager;
 mod partition;
+mod throttle;
 mod truncation;
 
 pub use alter_isr::{AlterIsr, IsrAnswer, IsrChannel, NoAnswer};
@@ -26,10 +27,11 @@ pub use fetch_session::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FetchSessionOptions, FetchSessions,
     PartitionChange, PartitionKey, TopicRef,
 };
-pub use fetchers::{FetcherOptions, Fetchers};
-pub use leading::{FollowerProgress, IsrProposal};
-pub use manager::{LeaderAndIsrReply, ReplicaManager, RoleChange};
+pub use fetchers::{FetcherOptions, FetcherStatus, Fetchers};
+pub use leading::{FollowerProgress, IsrChanges, IsrProposal};
+pub use manager::{LeaderAndIsrReply, ReplicaManager, ReplicationOptions, RoleChange};
 pub use partition::{
     AppendOptions, Appended, Isolation, Partition, PartitionRead, ReadParameters, Role, TopicSettings,
     WatchedOffset,
 };
+pub use throttle::{Throttle, ThrottleWindows, ThrottledReplicas, Throttles};

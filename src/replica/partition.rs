@@ -12,6 +12,7 @@ use super::error::{
 };
 use super::isr::InSync;
 use super::leading::Replication;
+use super::throttle::ThrottledReplicas;
 use crate::log::{
     AbortedTransaction, AppendInfo, EpochEndOffset, FlushWanted, Log, LogConfig, LogError, LogRead,
     ProducerRules,
@@ -20,7 +21,6 @@ use crate::metadata::control::LeaderAndIsr;
 use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
 use crate::purgatory::WatchList;
 use crate::records::{ValidatedRecords, ValidationRules};
-use crate::runtime::task;
 
 /// A topic's settings, as values: what its logs keep, what may be appended, how many replicas must have it.
 #[derive(Clone, Debug)]
@@ -31,6 +31,10 @@ pub struct TopicSettings {
     pub is_down_converted: bool,
     /// `min.insync.replicas`.
     pub min_insync_replicas: usize,
+    /// `leader.replication.throttled.replicas`, as far as this broker's are meant.
+    pub throttled_as_leader: ThrottledReplicas,
+    /// `follower.replication.throttled.replicas`, likewise.
+    pub throttled_as_follower: ThrottledReplicas,
 }
 
 /// One replica of a partition on this broker, leader or follower.
@@ -110,6 +114,8 @@ pub struct ReadParameters {
     pub last_fetched_epoch: LeaderEpoch,
     /// Only the leader may answer.
     pub needs_leader: bool,
+    /// Look at the positions alone, as the reader is throttled.
+    pub is_held_back: bool,
     /// Whether the disk may be waited for; otherwise [`LogError::WouldBlock`] says that it would have to be.
     pub may_wait: bool,
 }
@@ -353,7 +359,11 @@ impl Partition {
             Isolation::HighWatermark => high_watermark,
             Isolation::Committed => last_stable_offset,
         };
-        let read = if offset < bound { Some(self.read_log(parameters, bound)?) } else { None };
+        let read = if offset < bound && !parameters.is_held_back {
+            Some(self.read_log(parameters, bound)?)
+        } else {
+            None
+        };
         let aborted = match (parameters.isolation, &read) {
             (Isolation::Committed, Some(read)) => {
                 let mut aborted = self.log.aborted_transactions(offset, read.upper_offset)?;
@@ -387,7 +397,7 @@ impl Partition {
             return None;
         }
         let log = Arc::clone(&self.log);
-        Some(task::blocking(move || log.flush(wanted, now)))
+        Some(tokio::task::spawn_blocking(move || log.flush(wanted, now)))
     }
 
     /// The largest epoch and its end up to which the reader's log agrees with this one; `None` while it agrees.

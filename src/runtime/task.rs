@@ -12,14 +12,12 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
-use super::Process;
-
 /// Starts a task whose panic ends only that task: a connection.
 pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    start(async move {
+    tokio::spawn(async move {
         let guard = PanicReport { name, ends_process: false };
         future.await;
         std::mem::forget(guard);
@@ -32,29 +30,11 @@ pub fn spawn_owner<F>(name: &'static str, future: F) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    start(async move {
+    tokio::spawn(async move {
         let guard = PanicReport { name, ends_process: true };
         future.await;
         std::mem::forget(guard);
     })
-}
-
-/// Runs work that may wait for the disk off the workers.
-pub fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
-    match Process::current() {
-        Some(process) => process.spawn_blocking(work),
-        None => tokio::task::spawn_blocking(work),
-    }
-}
-
-fn start<F>(future: F) -> JoinHandle<()>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    match Process::current() {
-        Some(process) => process.spawn(future),
-        None => tokio::spawn(future),
-    }
 }
 
 /// A thread with a runtime of its own, for work that must not wait behind busy workers. Dropping it ends its
@@ -190,6 +170,21 @@ impl Shutdown {
         })
     }
 
+    /// A stop of one part, which comes with that of the whole at the latest. Guards count for the whole. Must be called
+    /// within a tokio runtime.
+    pub fn child(&self) -> (ShutdownTrigger, Shutdown) {
+        let (sender, receiver) = watch::channel(false);
+        let trigger = ShutdownTrigger { requested: sender.clone(), guards: Arc::clone(&self.guards) };
+        let whole = self.requested();
+        spawn("shutdown of a part", async move {
+            tokio::select! {
+                () = whole => drop(sender.send_replace(true)),
+                () = sender.closed() => {}
+            }
+        });
+        (trigger, Shutdown { requested: receiver, guards: Arc::clone(&self.guards) })
+    }
+
     /// Keeps the broker from stopping before this work is done.
     pub fn drain_guard(&self) -> DrainGuard {
         self.guards.count.fetch_add(1, Ordering::AcqRel);
@@ -220,6 +215,18 @@ mod tests {
         trigger.request();
         trigger.drained(Duration::from_secs(60)).await;
         work.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_part_stops_alone_or_with_the_whole() {
+        let (whole, shutdown) = ShutdownTrigger::new();
+        let (part, stops_alone) = shutdown.child();
+        let (_other, stops_with_all) = shutdown.child();
+        part.request();
+        stops_alone.requested().await;
+        assert!(!shutdown.is_requested() && !stops_with_all.is_requested());
+        whole.request();
+        stops_with_all.requested().await;
     }
 
     #[tokio::test(start_paused = true)]

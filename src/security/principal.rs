@@ -8,6 +8,18 @@ pub struct Principal {
 }
 
 impl Principal {
+    pub fn new(kind: &str, name: &str) -> Principal {
+        Principal { kind: kind.to_owned(), name: name.to_owned() }
+    }
+
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Who connects to a listener without authentication.
     pub fn anonymous() -> Principal {
         Principal { kind: "User".to_owned(), name: "ANONYMOUS".to_owned() }

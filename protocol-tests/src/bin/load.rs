@@ -250,10 +250,10 @@ async fn partitions(bootstrap: &str, pid: u32, many: &ManyPartitions) -> Result<
 
 async fn ready(bootstrap: &str, start: &str, many: &ManyPartitions) -> Result<Vec<Figure>, LoadError> {
     let started = Instant::now();
-    let pid = load::start(start)?;
-    load::await_ready(bootstrap, Duration::from_secs(300)).await?;
+    let mut broker = load::start(start)?;
+    load::await_ready(&mut broker, bootstrap, Duration::from_secs(300)).await?;
     let ready_ms = started.elapsed().as_secs_f64() * 1e3;
-    let mut figures = vec![Figure::new("pid", f64::from(pid)), Figure::new("ready, ms", ready_ms)];
+    let mut figures = vec![Figure::new("pid", f64::from(broker.id())), Figure::new("ready, ms", ready_ms)];
     if many.count > 0 {
         load::await_end_offsets(bootstrap, many, 1).await?;
         figures.push(Figure::new("all partitions answer, ms", started.elapsed().as_secs_f64() * 1e3));

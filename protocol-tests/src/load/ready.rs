@@ -1,4 +1,4 @@
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use wire::{ApiVersionsRequest, MetadataRequest};
@@ -9,21 +9,23 @@ use super::{LoadConnection, LoadError};
 /// Between two tries to connect.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Starts a shell command that becomes the broker, or starts it, and leaves it running: its process id.
-pub fn start(command: &str) -> Result<u32, LoadError> {
-    let child = Command::new("sh")
+/// Starts a shell command that becomes the broker, or starts it, and leaves it running.
+pub fn start(command: &str) -> Result<Child, LoadError> {
+    Command::new("sh")
         .args(["-c", &format!("exec {command}")])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
-        .map_err(LoadError::io("start the broker"))?;
-    Ok(child.id())
+        .map_err(LoadError::io("start the broker"))
 }
 
-/// Waits until the broker answers ApiVersions and names itself in Metadata.
-pub async fn await_ready(address: &str, limit: Duration) -> Result<(), LoadError> {
+/// Waits until the broker answers ApiVersions and names itself in Metadata, or ends.
+pub async fn await_ready(broker: &mut Child, address: &str, limit: Duration) -> Result<(), LoadError> {
     let deadline = Instant::now() + limit;
     loop {
+        if let Some(status) = broker.try_wait().map_err(LoadError::io("look after the broker"))? {
+            return Err(LoadError::Wrong { what: format!("the broker ended at once: {status}") });
+        }
         match is_ready(address).await {
             Ok(true) => return Ok(()),
             Err(error) if Instant::now() > deadline => return Err(error),

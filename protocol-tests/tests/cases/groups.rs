@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use protocol_tests::batch::Codec;
 use protocol_tests::client::left_out;
 use protocol_tests::requests::commit_request;
 use protocol_tests::{Broker, Connection, command_exists, protocol_tests_dir, scaled, wait_for};
@@ -498,6 +499,23 @@ fn the_offsets_topic_keeps_its_partitions_whatever_the_setting_says_later() {
     // "polygenelubricants" and its like are in the first partition, as Kafka has them.
     let keys = stored_in(&mut connection, 0);
     assert!(keys.iter().any(|record| record.group_id == "polygenelubricants"));
+}
+
+#[test]
+fn the_offsets_topic_is_compressed_with_the_codec_of_its_setting() {
+    let mut broker = start(&[("offsets.topic.compression.codec", "3")]);
+    let mut connection = Connection::open(&broker.address());
+    connection.create_topic(TOPIC, 1, &[]);
+    connection.wait_for_coordinator("packed");
+    assert_eq!(connection.commit("packed", TOPIC, 0, 7), code::NONE);
+    let codecs: Vec<Codec> = connection.fetch_all(OFFSETS, 0, 0).iter().map(|batch| batch.codec).collect();
+    assert!(!codecs.is_empty() && codecs.iter().all(|codec| *codec == Codec::Lz4), "{codecs:?}");
+    // Without the setting what is there is still read.
+    broker.set("offsets.topic.compression.codec", "0");
+    broker.restart();
+    let mut connection = Connection::open(&broker.address());
+    connection.wait_for_coordinator("packed");
+    assert_eq!(connection.committed("packed", TOPIC, 0), 7);
 }
 
 /// A record of the offsets topic, as far as tools look at it.

@@ -220,7 +220,12 @@ fn sigterm_at_any_moment_of_a_start_is_a_quick_end_without_a_false_mark() {
     connection.append(TOPIC, 0, &Batch::of("k", 5, T0));
     drop(connection);
     broker.kill();
+    broker.allow_log("cutting the log off at the first batch that is not sound");
+    let segment = broker.data_dir().join(format!("{TOPIC}-0/00000000000000000000.log"));
+    let sound_bytes = fs::metadata(&segment).expect("the segment is there").len();
     for delay_ms in [0, 2, 5, 10, 20, 40, 80, 160] {
+        // Who marks the folder as closed has cut this off before.
+        append_to(&segment, b"the beginning of a batch");
         let mut process = broker.spawn();
         // Any moment will do: this only spreads them.
         let _ = process.wait(Duration::from_millis(delay_ms));
@@ -230,7 +235,9 @@ fn sigterm_at_any_moment_of_a_start_is_a_quick_end_without_a_false_mark() {
             "still there {LIMIT:?} after SIGTERM, sent after {delay_ms} ms"
         );
         drop(process);
+        let size_bytes = fs::metadata(&segment).expect("the segment is there").len();
         let is_marked = broker.data_dir().join(CLEAN_SHUTDOWN).exists();
+        assert!(!is_marked || size_bytes == sound_bytes, "marked as closed with a torn tail, {delay_ms} ms");
         broker.start_again();
         assert_eq!(Connection::open(&broker.address()).log_end(TOPIC, 0), 5, "marked as clean: {is_marked}");
         broker.kill();

@@ -25,13 +25,13 @@ fn slow_readers_of_old_formats_cost_little_memory() {
     let broker = Broker::start(&[("log.retention.ms", "-1")]);
     let address = broker.address();
     fill(&address);
-    let before = memory_bytes(&broker);
+    let before = broker.memory_bytes("VmRSS:");
     let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| Connection::open(&address)).collect();
     for client in &mut clients {
         client.send(1, &fetch_all());
     }
     let sizes: Vec<usize> = clients.iter().map(begin_reading).collect();
-    let growth = memory_bytes(&broker).saturating_sub(before);
+    let growth = broker.memory_bytes("VmRSS:").saturating_sub(before);
     let total: usize = sizes.iter().sum();
     assert!(total > 200 * 1024 * 1024, "only {total} bytes are on their way");
     if broker.server().is_barnabas() {
@@ -110,11 +110,4 @@ fn check(client: &Connection, size: usize) {
         assert!(found.len() > 700, "{}", found.len());
         assert!((0..).zip(&found).all(|(offset, message)| message.offset == offset && message.magic == 0));
     }
-}
-
-/// The memory in use.
-fn memory_bytes(broker: &Broker) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).unwrap_or_default();
-    let text = status.lines().find_map(|found| found.strip_prefix("VmRSS:")).unwrap_or_default();
-    text.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }

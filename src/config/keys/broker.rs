@@ -277,8 +277,8 @@ pub const BROKER: &[Key] = rows! {
     "replica.selector.class",                       Text,     null,                     Any,                      ReadOnly,    Honoured,      "How a consumer's nearest replica is found; RackAwareReplicaSelector stands for the built-in one.";
     "replica.socket.receive.buffer.bytes",          Int,      "65536",                  Any,                      ReadOnly,    REPLICATION,   "Receive buffer of a follower's socket.";
     "replica.socket.timeout.ms",                    Int,      "30000",                  Any,                      ReadOnly,    Honoured,      "Timeout of a follower's requests.";
-    "replication.quota.window.num",                 Int,      "11",                     AtLeast(1),               ReadOnly,    QUOTA,         "Samples kept to measure throttled replication.";
-    "replication.quota.window.size.seconds",        Int,      "1",                      AtLeast(1),               ReadOnly,    QUOTA,         "Length of each such sample.";
+    "replication.quota.window.num",                 Int,      "11",                     AtLeast(1),               ReadOnly,    Honoured,       "Samples kept to measure throttled replication.";
+    "replication.quota.window.size.seconds",        Int,      "1",                      AtLeast(1),               ReadOnly,    Honoured,       "Length of each such sample.";
     "request.timeout.ms",                           Int,      "30000",                  Any,                      ReadOnly,    Honoured,      "Timeout of requests this broker sends.";
     "reserved.broker.max.id",                       Int,      "1000",                   AtLeast(0),               ReadOnly,    Honoured,      "Largest id that may be set by hand while ids are generated.";
     "sasl.client.callback.handler.class",           Class,    null,                     Any,                      ReadOnly,    JVM,           "A Java class for SASL clients.";
@@ -463,8 +463,8 @@ pub const BROKER: &[Key] = rows! {
     "transaction.two.phase.commit.enable",          Boolean,  "false",                  Any,                      ReadOnly,    Honoured,  "Whether producers may take part in two-phase commits.";
 
     // Only as dynamic configs
-    "follower.replication.throttled.rate",          Long,     "9223372036854775807",    AtLeast(0),               OnlyDynamic, QUOTA,         "Bytes a second that throttled followers fetch.";
-    "leader.replication.throttled.rate",            Long,     "9223372036854775807",    AtLeast(0),               OnlyDynamic, QUOTA,         "Bytes a second that throttled leaders send.";
+    "follower.replication.throttled.rate",          Long,     "9223372036854775807",    AtLeast(0),               OnlyDynamic, Honoured,       "Bytes a second that throttled followers fetch.";
+    "leader.replication.throttled.rate",            Long,     "9223372036854775807",    AtLeast(0),               OnlyDynamic, Honoured,       "Bytes a second that throttled leaders send.";
     "replica.alter.log.dirs.io.max.bytes.per.second", Long,   "9223372036854775807",    AtLeast(0),               OnlyDynamic, QUOTA,         "Bytes a second that move between log folders.";
 
     // Our own

@@ -5,7 +5,6 @@ use super::Kind::*;
 use super::Support::*;
 use super::{Key, Support, Update, default_text, is_internal};
 
-const QUOTA: Support = NotYet("quotas");
 const TIERED: Support = NotYet("tiered storage");
 
 macro_rules! rows {
@@ -36,9 +35,9 @@ pub const TOPIC: &[Key] = rows! {
     "file.delete.delay.ms",                    Long,    "60000",               AtLeast(0),               Honoured,    &["log.segment.delete.delay.ms"],         "Time between renaming a deleted file and removing it.";
     "flush.messages",                          Long,    "9223372036854775807", AtLeast(1),               Honoured,    &["log.flush.interval.messages"],         "Records after which the log is forced to disk.";
     "flush.ms",                                Long,    "9223372036854775807", AtLeast(0),               Honoured,    &["log.flush.interval.ms", "log.flush.scheduler.interval.ms"], "Longest time a record stays unforced.";
-    "follower.replication.throttled.replicas", List,    "",                    ThrottledReplicas,        QUOTA,       &[],                                      "Followers whose fetching is throttled, as partition:broker,… or *.";
+    "follower.replication.throttled.replicas", List,    "",                    ThrottledReplicas,        Honoured,    &[],                                      "Followers whose fetching is throttled, as partition:broker,… or *.";
     "index.interval.bytes",                    Int,     "4096",                AtLeast(0),               Honoured,    &["log.index.interval.bytes"],            "Bytes of records between two index entries.";
-    "leader.replication.throttled.replicas",   List,    "",                    ThrottledReplicas,        QUOTA,       &[],                                      "Leaders whose replication is throttled, as partition:broker,… or *.";
+    "leader.replication.throttled.replicas",   List,    "",                    ThrottledReplicas,        Honoured,    &[],                                      "Leaders whose replication is throttled, as partition:broker,… or *.";
     "local.retention.bytes",                   Long,    "-2",                  AtLeast(-2),              TIERED,      &["log.local.retention.bytes"],           "Bytes kept locally of a tiered log; -2 = the whole retention.";
     "local.retention.ms",                      Long,    "-2",                  AtLeast(-2),              TIERED,      &["log.local.retention.ms"],              "Time kept locally of a tiered log; -2 = the whole retention.";
     "max.compaction.lag.ms",                   Long,    "9223372036854775807", AtLeast(1),               Honoured,    &["log.cleaner.max.compaction.lag.ms"],   "Longest time a record may stay uncompacted.";

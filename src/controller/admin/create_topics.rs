@@ -324,6 +324,8 @@ impl Stored {
         ensure!(!presence.is_marked, MarkedForDeletionSnafu { topic: name });
         ensure!(!presence.exists, TopicExistsSnafu { topic: name });
         let existing = self.names.get(&collision_key(name)).cloned().unwrap_or_default();
+        // Created by another broker after it was looked for.
+        ensure!(!existing.iter().any(|known| known == name), TopicExistsSnafu { topic: name });
         ensure!(existing.is_empty(), NameCollidesSnafu { topic: name, existing });
         topic.check_assignment()?;
         TopicConfig::validate(&topic.overrides, config)?;

@@ -36,7 +36,7 @@ pub use producer_ids::{ProducerIds, ProducerIdsError};
 
 use super::placement::Candidate;
 use super::service::ControllerHandle;
-use crate::coordination::Store;
+use crate::coordination::{Store, znodes};
 use crate::metadata::{Cache, Image};
 use crate::model::BrokerId;
 use crate::observe::Pace;
@@ -92,6 +92,11 @@ impl Admin {
     /// Goes on with a new session, after the one before has expired.
     pub fn use_session(&self, store: Arc<dyn Store>) {
         self.store.store(Arc::new(store));
+    }
+
+    /// Whether a broker is one of Barnabas, as these say in the store while they live. Unknown = no.
+    pub async fn is_of_our_kind(&self, broker: BrokerId) -> bool {
+        matches!(self.store().exists(&znodes::barnabas_broker(broker)).await, Ok(Some(_)))
     }
 
     fn store(&self) -> Arc<dyn Store> {

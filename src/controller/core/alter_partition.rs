@@ -18,7 +18,7 @@ pub enum AlterPartitionError {
     NotController,
     #[snafu(display("the partition has a later leader"))]
     FencedLeaderEpoch,
-    /// Somebody else wrote the state, or the store did not take it: ask again.
+    /// Somebody else wrote the state.
     #[snafu(display("the leader does not know the partition's last state"))]
     InvalidUpdateVersion,
     /// A recovering leader is alone, who has recovered does not begin again, and who does not lead has no say.
@@ -26,6 +26,9 @@ pub enum AlterPartitionError {
     InvalidRequest,
     #[snafu(display("a replica's broker is not live, or about to stop"))]
     IneligibleReplica,
+    /// The store did not take the state: ask again.
+    #[snafu(display("the store refused the partition's state"))]
+    NotStored,
 }
 
 type Outcome = Result<Leadership, AlterPartitionError>;
@@ -96,6 +99,11 @@ impl Core {
         // The leader learns it from the answer; followers need not know.
         self.batch.publish(of);
         self.note_isr_change(of);
+    }
+
+    /// The store refused the write and holds what it held.
+    pub(super) fn isr_not_stored(&mut self, position: usize) {
+        self.record_outcome(position, Err(AlterPartitionError::NotStored));
     }
 
     /// The outcome of a change at this place of the request.

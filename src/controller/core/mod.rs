@@ -46,7 +46,7 @@ pub use reassignment::{Reassignment, ReassignmentError};
 use requests::RequestBatch;
 
 use crate::coordination::znodes::PartitionReassignment;
-use crate::metadata::control::BrokerRegistration;
+use crate::metadata::control::{BrokerRegistration, LeaderAndIsr};
 use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, TopicName, TopicPartition};
 
 /// The active controller's decisions: events in, store calls and requests to brokers out.
@@ -76,6 +76,7 @@ pub struct Core {
     retiring: BTreeMap<TopicPartition, BTreeSet<BrokerId>>,
     /// Partitions of which the last of these has gone within the current event.
     dropped: Vec<TopicPartition>,
+    elections: ElectionCounts,
     /// What stands in `/admin/reassign_partitions`.
     written: BTreeMap<TopicPartition, Vec<BrokerId>>,
 }
@@ -108,6 +109,14 @@ pub struct Counts {
     pub topics_to_delete: usize,
     /// On their way to other replicas.
     pub reassigning_partitions: usize,
+}
+
+/// Partitions that were given another leader, since the controller was elected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ElectionCounts {
+    pub all: u64,
+    /// Of these, those whose leader was not in sync.
+    pub unclean: u64,
 }
 
 #[derive(Debug)]
@@ -166,6 +175,7 @@ impl Core {
             unclean_election: HashMap::new(),
             asked: None,
             isr_changed: Vec::new(),
+            elections: ElectionCounts::default(),
             retiring: BTreeMap::new(),
             dropped: Vec::new(),
             written: BTreeMap::new(),
@@ -251,6 +261,7 @@ impl Core {
             (Pending::Isr { partition, .. }, StoreReply::Conflict { current }) => {
                 return self.state_conflicts(&partition, current).then_some((Strategy::Renew, partition));
             }
+            (Pending::Isr { position, .. }, _) => self.isr_not_stored(position),
             (Pending::UncleanElection { topic }, StoreReply::UncleanElection { setting }) => {
                 let is_allowed = setting.unwrap_or(self.settings.unclean_election_by_default);
                 self.unclean_election.insert(topic, is_allowed);
@@ -262,9 +273,13 @@ impl Core {
             (Pending::Assigned(assigned), _) => self.assignment_refused(assigned),
             (Pending::Delete { topic }, StoreReply::Done) => self.remove_topic(&topic),
             // A refusal has been logged; a later event tries again.
-            (Pending::State { .. } | Pending::Isr { .. } | Pending::Delete { .. } | Pending::Other, _) => {}
+            (Pending::State { .. } | Pending::Delete { .. } | Pending::Other, _) => {}
         }
         None
+    }
+
+    pub fn elections(&self) -> ElectionCounts {
+        self.elections
     }
 
     pub fn counts(&self) -> Counts {
@@ -406,7 +421,15 @@ impl Core {
         let Some(partition) = self.cluster.partition_mut(of) else { return };
         leadership.leader_and_isr.partition_epoch = partition_epoch;
         let leader = leadership.leader_and_isr.leader;
-        let is_new = partition.leadership.replace(leadership).is_none();
+        let before = partition.leadership.replace(leadership);
+        let is_new = before.is_none();
+        if let Some(LeaderAndIsr { leader: before, isr, .. }) = before.map(|before| before.leader_and_isr)
+            && before != leader
+            && leader != BrokerId::NONE
+        {
+            self.elections.all += 1;
+            self.elections.unclean += u64::from(!isr.contains(&leader));
+        }
         let adding = partition.assignment.adding.clone();
         self.announce(of, |replica| is_new || strategy == Strategy::Renew && adding.contains(&replica));
         if is_requested(strategy) {

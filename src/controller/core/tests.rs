@@ -423,3 +423,24 @@ fn a_failure_elsewhere_costs_nothing_however_many_partitions_there_are() {
     }
     assert_eq!(effects.requests.len(), 2);
 }
+
+#[test]
+fn a_leader_asks_again_for_what_the_store_did_not_take() {
+    let mut world = World::new(&[1, 2]);
+    world.create(vec![topic("a", &[&[1, 2]])]);
+    let wanted = WantedIsr {
+        partition: tp("a", 0),
+        leader_epoch: LeaderEpoch(0),
+        partition_epoch: 0,
+        isr: ids(&[1]),
+        is_recovering: false,
+    };
+    let request =
+        AlterPartition { broker: BrokerId(1), broker_epoch: BrokerEpoch(1), partitions: vec![wanted] };
+    let asked = world.core.step(Event::AlterPartition { token: 7, request });
+    assert_eq!((asked.calls.len(), asked.replies.len()), (1, 0));
+    let answered = world.core.replied(vec![StoreReply::Refused]);
+    let replies: Vec<String> =
+        answered.replies.iter().map(|(token, reply)| show_reply(*token, reply)).collect();
+    assert_eq!(replies, ["altered 7: a-0 NotStored"]);
+}

@@ -1,0 +1,81 @@
+//! Brokers whose network is cut: from ZooKeeper, from each other, in one direction. Left out where network namespaces
+//! cannot be made.
+
+use std::thread;
+use std::time::Duration;
+
+use protocol_tests::{Cluster, Network, announce, under_load};
+
+use crate::has_java;
+
+fn cluster() -> Option<Cluster> {
+    if !has_java() {
+        return None;
+    }
+    let Some(network) = Network::new(&[1, 2, 3]) else {
+        announce("cluster: cuts are left out, this machine makes no network namespaces");
+        return None;
+    };
+    let cluster = Cluster::of_three_in(network, &[("min.insync.replicas", "2")]);
+    cluster.create_topic("t", &[&[1, 2, 3]]);
+    Some(cluster)
+}
+
+/// Its session ends, others lead, and what it still takes it cannot acknowledge.
+#[test]
+fn a_leader_that_lost_zookeeper_only_acknowledges_nothing_alone() {
+    let Some(mut cluster) = cluster() else { return };
+    for id in 1..=3 {
+        // It reaches the machine no more, and so its own session.
+        cluster.broker(id).allow_log("ZooKeeper");
+    }
+    under_load(cluster, &[1, 2, 3], |cluster, writer| {
+        for _ in 0..2 {
+            let leader = cluster.leader("t", 0, 0);
+            let machine = cluster.network().machine();
+            cluster.network().cut(leader, &machine);
+            cluster.leader("t", 0, leader);
+            writer.wait_for_more(20);
+            cluster.network().heal(leader, &machine);
+            cluster.wait_for_isr("t", 0, &[1, 2, 3], 0);
+        }
+    });
+}
+
+/// It is alive to ZooKeeper and to clients, and cannot replicate: nothing is acknowledged until it can.
+#[test]
+fn a_leader_that_lost_its_peers_acknowledges_nothing_alone() {
+    let Some(cluster) = cluster() else { return };
+    under_load(cluster, &[1, 2, 3], |cluster, writer| {
+        let leader = cluster.leader("t", 0, 0);
+        let others: Vec<i32> = (1..=3).filter(|id| *id != leader).collect();
+        for other in &others {
+            cluster.network().cut(leader, &cluster.network().host(*other));
+        }
+        thread::sleep(Duration::from_secs(6));
+        for other in &others {
+            cluster.network().heal(leader, &cluster.network().host(*other));
+        }
+        writer.wait_for_more(20);
+        cluster.wait_for_isr("t", 0, &[1, 2, 3], 0);
+    });
+}
+
+/// The follower's fetches arrive, and their answers do not come back: the others go on without it.
+#[test]
+fn a_follower_that_hears_nothing_leaves_the_isr() {
+    let Some(cluster) = cluster() else { return };
+    under_load(cluster, &[1, 2, 3], |cluster, writer| {
+        let leader = cluster.leader("t", 0, 0);
+        // The controller has to hear of it.
+        let controller = cluster.controller(0);
+        let is_neither = |id: &i32| *id != leader && *id != controller;
+        let deaf = (1..=3).find(is_neither).expect("three brokers");
+        let staying = (1..=3).find(|id| *id != leader && *id != deaf).expect("three brokers");
+        cluster.network().cut(leader, &cluster.network().host(deaf));
+        cluster.wait_for_isr("t", 0, &[leader, staying], deaf);
+        writer.wait_for_more(20);
+        cluster.network().heal(leader, &cluster.network().host(deaf));
+        cluster.wait_for_isr("t", 0, &[1, 2, 3], 0);
+    });
+}
