@@ -47,15 +47,13 @@ fn describe(
         return Err(ErrorCode::TopicAuthorizationFailed);
     }
     let partition = services.replicas.partition(topic, index).map_err(|error| replica_error(&error))?;
-    let mut producers = partition.log().producers();
-    producers.sort_unstable_by_key(|(producer_id, _)| *producer_id);
     let state = |(producer_id, entry): (crate::model::ProducerId, crate::log::ProducerEntry)| ProducerState {
         producer_id: producer_id.0,
         producer_epoch: i32::from(entry.epoch.0),
         last_sequence: entry.last_sequence(),
         last_timestamp: entry.last_timestamp.0,
         coordinator_epoch: entry.coordinator_epoch,
-        current_txn_start_offset: entry.transaction_first_offset.0,
+        current_txn_start_offset: entry.transaction_first_offset().0,
     };
-    Ok(producers.into_iter().map(state).collect())
+    Ok(partition.log().producers().into_iter().map(state).collect())
 }

@@ -45,6 +45,6 @@ async fn end(
             5.. => TransactionVersion::EpochBump,
         },
     };
-    let result = services.transactions.end_transaction(end, || fresh_producer_id(services)).await;
+    let result = services.transactions.end_transaction(end, || fresh_producer_id(services, context)).await;
     result.map_err(|error| code_before(error, context, 2))
 }

@@ -58,7 +58,7 @@ async fn init(
     if (producer_id == ProducerId::NONE) != (producer_epoch == ProducerEpoch::NONE) {
         return Err(ErrorCode::InvalidRequest);
     }
-    let fresh = || fresh_producer_id(services);
+    let fresh = || fresh_producer_id(services, context);
     let Some(transactional_id) = &request.transactional_id else {
         let producer_id = fresh().await.map_err(txn_error)?;
         return Ok((producer_id, ProducerEpoch(0)));

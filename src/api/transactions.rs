@@ -80,11 +80,16 @@ pub(super) fn host(context: &RequestContext) -> Arc<str> {
 }
 
 /// A producer id that nobody has.
-pub(super) async fn fresh_producer_id(services: &Services) -> Result<ProducerId, TxnError> {
-    services.producer_ids.next().await.map_err(|error| {
+pub(super) async fn fresh_producer_id(
+    services: &Services,
+    context: &RequestContext,
+) -> Result<ProducerId, TxnError> {
+    let producer_id = services.producer_ids.next().await.map_err(|error| {
         error!(%error, "a producer got no id");
         TxnError::CoordinatorNotAvailable
-    })
+    })?;
+    services.metrics.producer_ids_given.increment(&context.principal().to_string());
+    Ok(producer_id)
 }
 
 /// Clients of these versions know PRODUCER_FENCED only as INVALID_PRODUCER_EPOCH.

@@ -322,6 +322,7 @@ pub(super) async fn start_on(
         ticks::run(
             Arc::clone(&logs),
             Arc::clone(&services.replicas),
+            Arc::clone(&services.metrics),
             Arc::clone(&config),
             clock.clone(),
             parts_shutdown,

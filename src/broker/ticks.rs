@@ -5,21 +5,32 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::time::{Instant, MissedTickBehavior};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::config::BrokerConfig;
 use crate::log::LogManager;
 use crate::model::Timestamp;
-use crate::replica::ReplicaManager;
+use crate::observe::Metrics;
+use crate::replica::{HangingTransaction, ReplicaManager};
 use crate::runtime::Clock;
 use crate::runtime::task::Shutdown;
 
 /// Removing files whose delay is over costs nothing when there are none.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Between two looks whether more producers are known than may be.
+const PRODUCER_LIMIT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two lines of the log about a transaction that nobody ends.
+const HANGING_INTERVAL: Duration = Duration::from_secs(600);
+
+/// A producer that is silent for so long has no retry under way: clients give one up after two minutes.
+const PRODUCER_SETTLING_INTERVAL: Duration = Duration::from_secs(600);
+
 struct Ticks {
     logs: Arc<LogManager>,
     replicas: Arc<ReplicaManager>,
+    metrics: Arc<Metrics>,
     clock: Clock,
     config: Arc<ArcSwap<BrokerConfig>>,
 }
@@ -28,11 +39,12 @@ struct Ticks {
 pub(super) async fn run(
     logs: Arc<LogManager>,
     replicas: Arc<ReplicaManager>,
+    metrics: Arc<Metrics>,
     config: Arc<ArcSwap<BrokerConfig>>,
     clock: Clock,
     shutdown: Shutdown,
 ) {
-    let ticks = Arc::new(Ticks { logs, replicas, clock, config: Arc::clone(&config) });
+    let ticks = Arc::new(Ticks { logs, replicas, metrics, clock, config: Arc::clone(&config) });
     let config = config.load_full();
     let initial = Duration::from_millis(u64::try_from(config.log_initial_task_delay_ms()).unwrap_or(30_000));
     let every = |ms: i64| {
@@ -52,6 +64,10 @@ pub(super) async fn run(
     let mut isr = tokio::time::interval(Duration::from_millis(half_lag_ms));
     isr.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut removal = tokio::time::interval(REMOVAL_INTERVAL);
+    let mut producer_limit = tokio::time::interval(PRODUCER_LIMIT_INTERVAL);
+    producer_limit.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut hanging = tokio::time::interval_at(Instant::now() + HANGING_INTERVAL, HANGING_INTERVAL);
+    let mut producer_settling = tokio::time::interval(PRODUCER_SETTLING_INTERVAL);
     let mut stopping = shutdown.requested();
     loop {
         let tick: fn(&Ticks, Timestamp) = tokio::select! {
@@ -66,6 +82,9 @@ pub(super) async fn run(
                     ticks.logs.producer_expiry_tick(expiration_ms, now);
                 }
             }
+            _ = producer_limit.tick() => |ticks, _| ticks.limit_producers(),
+            _ = hanging.tick() => Ticks::report_hanging_transactions,
+            _ = producer_settling.tick() => |ticks, _| ticks.logs.producer_settling_tick(),
             _ = isr.tick() => |ticks, now| ticks.replicas.isr_tick(now),
             _ = removal.tick() => |ticks, now| ticks.logs.removal_tick(now),
             () = &mut stopping => return,
@@ -74,6 +93,37 @@ pub(super) async fn run(
         let done = tokio::task::spawn_blocking(move || tick(&ticks, ticks.clock.now()));
         if let Err(error) = done.await {
             error!(%error, "periodic work panicked");
+        }
+    }
+}
+
+impl Ticks {
+    fn report_hanging_transactions(&self, now: Timestamp) {
+        let timeout_ms_max = i64::from(self.config.load().transaction_max_timeout_ms());
+        for HangingTransaction { topic_partition, transaction } in
+            self.replicas.hanging_transactions(timeout_ms_max, now)
+        {
+            warn!(
+                topic = %topic_partition.topic,
+                partition = topic_partition.partition.0,
+                producer_id = transaction.producer_id.0,
+                producer_epoch = transaction.producer_epoch.0,
+                first_offset = transaction.first_offset.0,
+                age_ms = now.since_ms(transaction.last_timestamp),
+                "readers of committed records wait for a transaction that nobody ends: see kafka-transactions abort"
+            );
+        }
+    }
+
+    fn limit_producers(&self) {
+        let count_max = usize::try_from(self.config.load().producer_ids_max()).unwrap_or(usize::MAX);
+        let forgotten = self.logs.producer_limit_tick(count_max);
+        if forgotten > 0 {
+            self.metrics.producers_forgotten.add(forgotten as u64);
+            warn!(
+                forgotten,
+                count_max, "more producers than barnabas.producer.ids.max: the oldest are forgotten"
+            );
         }
     }
 }

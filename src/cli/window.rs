@@ -85,9 +85,6 @@ impl Window {
     }
 }
 
-/// What a marker may take beyond the longest timeout.
-const HANGING_GRACE_MS: i64 = 5 * 60 * 1_000;
-
 fn names(config: &BrokerConfig) -> Names {
     let api = |key: i16| table::find(key).map_or(String::new(), |api| format!("{:?}", api.key));
     Names {
@@ -188,20 +185,15 @@ fn sample_compaction(cleaner: &Weak<LogCleaner>, samples: &mut Samples) {
 
 fn sample_partitions(services: &Services, samples: &mut Samples) {
     let (mut leading, mut under_replicated, mut under_min_isr, mut at_min_isr) = (0, 0, 0, 0);
-    let (mut log_bytes, mut producer_bytes, mut hanging) = (0, 0, 0);
-    // As `kafka-transactions find-hanging` reckons.
-    let open_since_min = services
-        .clock
-        .now()
-        .plus_ms(-i64::from(services.config.load().transaction_max_timeout_ms()) - HANGING_GRACE_MS);
+    let (mut log_bytes, mut producer_bytes, mut producers) = (0, 0, 0);
+    let timeout_ms_max = i64::from(services.config.load().transaction_max_timeout_ms());
+    let hanging = services.replicas.hanging_transactions(timeout_ms_max, services.clock.now());
     let partitions = services.replicas.partitions();
     for partition in &partitions {
         let role = partition.role();
         if role.is_leader {
             leading += 1;
             under_replicated += u64::from(role.isr.len() < role.replicas.len());
-            let oldest = partition.log().oldest_transaction_last_timestamp();
-            hanging += u64::from(oldest.is_some_and(|last_write| last_write < open_since_min));
         }
         let margin = partition.isr_margin();
         under_min_isr += u64::from(margin.is_some_and(|margin| margin < 0));
@@ -211,18 +203,20 @@ fn sample_partitions(services: &Services, samples: &mut Samples) {
         let log = partition.log();
         log_bytes += log.memory_bytes();
         producer_bytes += log.producer_memory_bytes();
+        producers += log.producer_count();
         samples.push(Sampled::LogSizeBytes, &labels, log.size_bytes());
         samples.push(Sampled::LogStartOffset, &labels, log.log_start_offset());
         samples.push(Sampled::LogEndOffset, &labels, log.log_end_offset());
     }
     samples.push(Sampled::MemoryBytes, &["logs"], log_bytes);
     samples.push(Sampled::MemoryBytes, &["producers"], producer_bytes);
+    samples.push(Sampled::Producers, &[], producers);
     samples.push(Sampled::Partitions, &[], partitions.len());
     samples.push(Sampled::LeaderPartitions, &[], leading);
     samples.push(Sampled::UnderReplicatedPartitions, &[], under_replicated);
     samples.push(Sampled::UnderMinIsrPartitions, &[], under_min_isr);
     samples.push(Sampled::AtMinIsrPartitions, &[], at_min_isr);
-    samples.push(Sampled::HangingTransactions, &[], hanging);
+    samples.push(Sampled::HangingTransactions, &[], hanging.len());
 }
 
 async fn sample_transactions(services: &Services, mut samples: Samples) -> Samples {

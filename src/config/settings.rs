@@ -215,4 +215,5 @@ settings! {
     zookeeper_digest: Option<Secret> = "barnabas.zookeeper.digest";
     http_listener: Option<String> = "barnabas.http.listener";
     log_level: String = "barnabas.log.level";
+    producer_ids_max: i32 = "barnabas.producer.ids.max";
 }

@@ -224,7 +224,7 @@ impl Log {
         self.recovery_point.store(offset.0, Ordering::Release);
         self.epochs.write().clear();
         self.write_epochs()?;
-        self.publish_unstable_offset(&mut writer);
+        self.publish_producers(&mut writer);
         Ok(())
     }
 

@@ -32,6 +32,8 @@ mod marks;
 mod names;
 mod open_files;
 mod partition_log;
+mod producer_entry;
+mod producer_limit;
 mod producer_snapshot;
 mod producer_state;
 mod producers;
@@ -62,10 +64,11 @@ pub use index_file::{offset_index_entries, time_index_entries};
 pub use manager::{DirectoryStatus, LoadAllOptions, LogManager};
 pub use names::{DirectoryContents, LogFile, classify_log_directory, parse_log_file};
 pub use partition_log::Log;
+pub use producer_entry::{LastSign, ProducerEntry, SequencedBatch};
 pub use producer_snapshot::{CorruptSnapshot, decode_snapshot, encode_snapshot};
 pub use producer_state::{
-    Checked, CompletedTransaction, MarkerRule, ProducerAppend, ProducerEntry, ProducerError, ProducerRules,
-    ProducerState, SequencedBatch, VerificationGuard,
+    Checked, CompletedTransaction, MarkerRule, OpenTransaction, ProducerAppend, ProducerError, ProducerRules,
+    ProducerState, VerificationGuard,
 };
 pub use read::{FileSlice, LogRead};
 pub use segment::{FoundOffset, TimestampedOffset};

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
@@ -41,6 +41,8 @@ pub struct Log {
     /// The first offset of the oldest transaction that is not decided below the high watermark;
     /// `i64::MAX` = none.
     pub(super) first_unstable_offset: AtomicI64,
+    /// Of producers and verifications that are known.
+    pub(super) producer_count: AtomicUsize,
     /// Everything below is durable.
     pub(super) recovery_point: AtomicI64,
     pub(super) last_flush: AtomicI64,
@@ -145,6 +147,7 @@ impl Log {
             high_watermark: AtomicI64::new(loaded.log_start_offset.0),
             log_end_offset: AtomicI64::new(loaded.log_end_offset.0),
             first_unstable_offset: AtomicI64::new(NO_UNSTABLE_OFFSET),
+            producer_count: AtomicUsize::new(0),
             recovery_point: AtomicI64::new(loaded.recovery_point.0),
             last_flush: AtomicI64::new(now.0),
             truncations: AtomicU64::new(0),
@@ -160,7 +163,7 @@ impl Log {
             flushing: Mutex::new(()),
             random,
         };
-        log.publish_unstable_offset(&mut log.writer.lock());
+        log.publish_producers(&mut log.writer.lock());
         log
     }
 
@@ -248,16 +251,18 @@ impl Log {
         // Only a transaction decided below the new mark makes the last stable offset depend on it.
         let has_unstable = self.first_unstable_offset.load(Ordering::Acquire) != NO_UNSTABLE_OFFSET;
         if before < to.0 && has_unstable {
-            self.publish_unstable_offset(&mut self.writer.lock());
+            self.publish_producers(&mut self.writer.lock());
         }
         before < to.0
     }
 
-    pub(super) fn publish_unstable_offset(&self, writer: &mut Writer) {
+    /// Shows readers what they need to know of producers without the append lock.
+    pub(super) fn publish_producers(&self, writer: &mut Writer) {
         writer.producers.advance_high_watermark(self.high_watermark());
         let first_unstable = writer.producers.first_unstable_offset();
         let first_unstable = first_unstable.map_or(NO_UNSTABLE_OFFSET, |offset| offset.0);
         self.first_unstable_offset.store(first_unstable, Ordering::Release);
+        self.producer_count.store(writer.producers.held(), Ordering::Relaxed);
     }
 
     /// The epoch of the newest records or of the newest leader; [`LeaderEpoch::UNKNOWN`] without any.

@@ -2,7 +2,8 @@ use snafu::{OptionExt, Snafu, ensure};
 
 use crate::model::{Offset, ProducerEpoch, ProducerId, Timestamp};
 
-use super::producer_state::{ProducerEntry, ProducerState, SequencedBatch};
+use super::producer_entry::{ProducerEntry, SequencedBatch};
+use super::producer_state::ProducerState;
 
 /// Why the bytes are not a producer snapshot. The file is then deleted and an earlier one is read.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
@@ -25,13 +26,12 @@ const ENTRY: usize = 46;
 
 /// The `.snapshot` file that stands for the state: the last batch of each producer, by producer id.
 pub fn encode_snapshot(state: &ProducerState) -> Vec<u8> {
-    let mut producers: Vec<(ProducerId, &ProducerEntry)> = state.producers().collect();
-    producers.sort_unstable_by_key(|(producer_id, _)| *producer_id);
-    let mut bytes = Vec::with_capacity(HEADER + producers.len() * ENTRY);
+    let count = state.producer_count();
+    let mut bytes = Vec::with_capacity(HEADER + count * ENTRY);
     bytes.extend_from_slice(&VERSION.to_be_bytes());
     bytes.extend_from_slice(&[0; 4]);
-    bytes.extend_from_slice(&(producers.len() as i32).to_be_bytes());
-    for (producer_id, entry) in producers {
+    bytes.extend_from_slice(&(count as i32).to_be_bytes());
+    for (producer_id, entry) in state.producers() {
         encode_entry(producer_id, entry, &mut bytes);
     }
     let crc = crc32c::crc32c(&bytes[UNCOVERED..]);
@@ -44,11 +44,11 @@ fn encode_entry(producer_id: ProducerId, entry: &ProducerEntry, into: &mut Vec<u
     into.extend_from_slice(&producer_id.0.to_be_bytes());
     into.extend_from_slice(&entry.epoch.0.to_be_bytes());
     into.extend_from_slice(&entry.last_sequence().to_be_bytes());
-    into.extend_from_slice(&last.map_or(Offset::NONE, |batch| batch.last_offset).0.to_be_bytes());
+    into.extend_from_slice(&last.as_ref().map_or(Offset::NONE, |batch| batch.last_offset).0.to_be_bytes());
     into.extend_from_slice(&last.map_or(0, |batch| batch.offset_delta).to_be_bytes());
     into.extend_from_slice(&entry.last_timestamp.0.to_be_bytes());
     into.extend_from_slice(&entry.coordinator_epoch.to_be_bytes());
-    into.extend_from_slice(&entry.transaction_first_offset.0.to_be_bytes());
+    into.extend_from_slice(&entry.transaction_first_offset().0.to_be_bytes());
 }
 
 /// The entries of a `.snapshot` file, for [`ProducerState::load`].

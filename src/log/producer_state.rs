@@ -5,6 +5,8 @@ use snafu::{Snafu, ensure};
 use crate::model::{Offset, ProducerEpoch, ProducerId, Timestamp};
 use crate::records::{AppendOrigin, BatchHeader, EndTransaction, TransactionMarker};
 
+use super::producer_entry::{LastSign, ProducerEntry, SequencedBatch};
+
 /// What a partition knows of its idempotent and transactional producers.
 ///
 /// Pure. An append goes in two steps, so that a write that fails between them leaves no trace:
@@ -13,41 +15,16 @@ use crate::records::{AppendOrigin, BatchHeader, EndTransaction, TransactionMarke
 /// [first unstable one](ProducerState::first_unstable_offset), where there is one, or the high watermark.
 #[derive(Debug, Default)]
 pub struct ProducerState {
-    // Clients choose producer ids, so these maps keep the standard hasher.
-    producers: HashMap<ProducerId, ProducerEntry>,
+    /// A tree grows in small steps, however many there are, and has no hash that clients could aim at.
+    producers: BTreeMap<ProducerId, ProducerEntry>,
     /// Open transactions by the offset of their first record.
     ongoing: BTreeMap<Offset, ProducerId>,
     /// Ended transactions whose marker may not be replicated yet: first record to marker.
     unreplicated: BTreeMap<Offset, Offset>,
+    // Clients choose producer ids, so this map keeps the standard hasher.
     verifications: HashMap<ProducerId, Verification>,
     last_guard: u64,
     end_offset: Offset,
-}
-
-/// One producer, as its last batches left it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProducerEntry {
-    pub epoch: ProducerEpoch,
-    /// Of the last marker; `-1` = none seen.
-    pub coordinator_epoch: i32,
-    /// Of the last batch or marker.
-    pub last_timestamp: Timestamp,
-    /// Of the open transaction; `-1` = none is open.
-    pub transaction_first_offset: Offset,
-    batches: [SequencedBatch; BATCHES_KEPT],
-    batch_count: u8,
-}
-
-/// Retries are recognised among this many batches, which is also how many a producer may have in flight.
-const BATCHES_KEPT: usize = 5;
-
-/// A batch of an idempotent producer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SequencedBatch {
-    pub last_sequence: i32,
-    pub last_offset: Offset,
-    pub offset_delta: i32,
-    pub timestamp: Timestamp,
 }
 
 /// Proof that the transaction coordinator knows of the transaction that a batch would open.
@@ -113,6 +90,17 @@ pub struct ProducerAppend {
     end_offset: Option<Offset>,
 }
 
+/// A transaction without a marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenTransaction {
+    pub producer_id: ProducerId,
+    pub producer_epoch: ProducerEpoch,
+    /// Of its first record.
+    pub first_offset: Offset,
+    /// Of its producer's last batch.
+    pub last_timestamp: Timestamp,
+}
+
 /// A transaction whose marker was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletedTransaction {
@@ -128,6 +116,7 @@ pub struct CompletedTransaction {
 
 /// Why a producer's batch is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
+#[snafu(visibility(pub(super)))]
 pub enum ProducerError {
     /// INVALID_PRODUCER_EPOCH
     #[snafu(display(
@@ -178,7 +167,7 @@ impl ProducerState {
                 continue;
             }
             if entry.has_transaction() {
-                state.ongoing.insert(entry.transaction_first_offset, producer_id);
+                state.ongoing.insert(entry.transaction_first_offset(), producer_id);
             }
             state.producers.insert(producer_id, entry);
         }
@@ -198,21 +187,22 @@ impl ProducerState {
     ) -> Result<Checked, ProducerError> {
         if batch.has_producer_id() {
             let known = append.entry(batch.producer_id).or_else(|| self.producers.get(&batch.producer_id));
-            let known = known.copied();
+            let known = known.cloned();
             if rules.origin == AppendOrigin::Client
-                && let Some(earlier) = known.and_then(|entry| entry.duplicate_of(batch))
+                && let Some(earlier) = known.as_ref().and_then(|entry| entry.duplicate_of(batch))
             {
                 return Ok(Checked::Duplicate(earlier));
             }
-            let entry = known.unwrap_or(ProducerEntry::UNKNOWN);
             self.check_transaction_is_known(known.as_ref(), batch, rules)?;
+            let entry = known.unwrap_or(ProducerEntry::UNKNOWN);
             match end {
                 Some(_) if entry.has_ended(batch, rules.marker) => return Ok(Checked::AlreadyEnded),
                 Some(end) => append.take_marker(entry, batch, end, rules)?,
                 None if batch.attributes.is_control() => {}
                 None => {
                     let verification = self.verifications.get(&batch.producer_id);
-                    append.take_data(entry, batch, verification, rules.origin)?;
+                    let lowest_waiting = verification.map(|verification| verification.lowest_sequence);
+                    append.take_data(entry, batch, lowest_waiting, rules.origin)?;
                 }
             }
             // Where each end has an epoch of its own, its marker has the epoch of the next transaction, whose first
@@ -320,7 +310,33 @@ impl ProducerState {
         before - self.producers.len()
     }
 
-    /// The known producers, in no order.
+    /// Gives back what producers hold that wrote nothing since the last call: only their last batch is known from
+    /// then on, as after a restart.
+    pub fn settle(&mut self) {
+        self.producers.values_mut().for_each(ProducerEntry::settle);
+    }
+
+    /// Of everyone that [`forget`](ProducerState::forget) may forget.
+    pub fn last_signs(&self) -> impl Iterator<Item = LastSign> + '_ {
+        let idle = self.producers.values().filter(|entry| !entry.has_transaction());
+        idle.map(ProducerEntry::last_sign).chain(self.verifications.values().map(Verification::last_sign))
+    }
+
+    /// Forgets producers without an open transaction, and verifications, that gave no sign after `until`. Returns how
+    /// many went.
+    pub fn forget(&mut self, until: LastSign) -> usize {
+        let before = self.held();
+        self.producers.retain(|_, entry| entry.has_transaction() || entry.last_sign() > until);
+        self.verifications.retain(|_, verification| verification.last_sign() > until);
+        before - self.held()
+    }
+
+    /// The producers and verifications that take memory.
+    pub fn held(&self) -> usize {
+        self.producers.len() + self.verifications.len()
+    }
+
+    /// The known producers, in the order of their ids.
     pub fn producers(&self) -> impl Iterator<Item = (ProducerId, &ProducerEntry)> {
         self.producers.iter().map(|(&producer_id, entry)| (producer_id, entry))
     }
@@ -339,10 +355,16 @@ impl ProducerState {
         known.is_some_and(|known| known.has_transaction() && known.epoch == epoch)
     }
 
-    /// When the producer of the oldest open transaction last wrote, to tell one that hangs.
-    pub fn oldest_transaction_last_timestamp(&self) -> Option<Timestamp> {
-        let producer_id = self.ongoing.values().next()?;
-        self.producers.get(producer_id).map(|entry| entry.last_timestamp)
+    /// The oldest one that is open, to tell whether it hangs.
+    pub fn oldest_transaction(&self) -> Option<OpenTransaction> {
+        let (&first_offset, &producer_id) = self.ongoing.first_key_value()?;
+        let entry = self.producers.get(&producer_id)?;
+        Some(OpenTransaction {
+            producer_id,
+            producer_epoch: entry.epoch,
+            first_offset,
+            last_timestamp: entry.last_timestamp,
+        })
     }
 
     /// Notes that a batch waits until its transaction is verified with the coordinator.
@@ -374,6 +396,12 @@ impl ProducerState {
     }
 }
 
+impl Verification {
+    fn last_sign(&self) -> LastSign {
+        LastSign { is_recent: true, timestamp: self.since }
+    }
+}
+
 impl ProducerAppend {
     fn entry(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
         self.entries.iter().find(|(known, _)| *known == producer_id).map(|(_, entry)| entry)
@@ -390,19 +418,19 @@ impl ProducerAppend {
         &mut self,
         mut entry: ProducerEntry,
         batch: &BatchHeader,
-        verification: Option<&Verification>,
+        lowest_waiting: Option<i32>,
         origin: AppendOrigin,
     ) -> Result<(), ProducerError> {
         let producer_id = batch.producer_id;
         let is_transactional = batch.attributes.is_transactional();
         entry.check_epoch(batch, origin)?;
         if origin == AppendOrigin::Client {
-            entry.check_sequence(batch, verification)?;
+            entry.check_sequence(batch, lowest_waiting)?;
         }
         ensure!(!entry.has_transaction() || is_transactional, NotTransactionalSnafu { producer_id });
         entry.add_batch(batch);
         if is_transactional && !entry.has_transaction() {
-            entry.transaction_first_offset = batch.base_offset;
+            entry.begin_transaction(batch.base_offset);
             self.started.push((batch.base_offset, producer_id));
         }
         self.put(producer_id, entry);
@@ -433,175 +461,15 @@ impl ProducerAppend {
         if entry.has_transaction() {
             self.completed.push(CompletedTransaction {
                 producer_id,
-                first_offset: entry.transaction_first_offset,
+                first_offset: entry.transaction_first_offset(),
                 last_offset: batch.base_offset,
                 is_aborted: end.marker == TransactionMarker::Abort,
                 last_stable_offset: batch.next_offset(),
             });
         }
-        entry.set_epoch(batch.producer_epoch);
-        entry.coordinator_epoch = end.coordinator_epoch;
-        entry.last_timestamp = batch.max_timestamp;
-        entry.transaction_first_offset = Offset::NONE;
+        entry.end_transaction(batch, end.coordinator_epoch);
         self.put(producer_id, entry);
         Ok(())
-    }
-}
-
-impl ProducerEntry {
-    /// A producer of which nothing is known.
-    const UNKNOWN: ProducerEntry = ProducerEntry {
-        epoch: ProducerEpoch::NONE,
-        coordinator_epoch: -1,
-        last_timestamp: Timestamp::NONE,
-        transaction_first_offset: Offset::NONE,
-        batches: [SequencedBatch {
-            last_sequence: -1,
-            last_offset: Offset::NONE,
-            offset_delta: 0,
-            timestamp: Timestamp::NONE,
-        }; BATCHES_KEPT],
-        batch_count: 0,
-    };
-
-    /// An entry as a snapshot holds it, with its last batch at most.
-    pub fn new(
-        epoch: ProducerEpoch,
-        coordinator_epoch: i32,
-        last_timestamp: Timestamp,
-        transaction_first_offset: Offset,
-        last_batch: Option<SequencedBatch>,
-    ) -> ProducerEntry {
-        let mut entry = ProducerEntry {
-            epoch,
-            coordinator_epoch,
-            last_timestamp,
-            transaction_first_offset,
-            ..ProducerEntry::UNKNOWN
-        };
-        if let Some(batch) = last_batch {
-            entry.batches[0] = batch;
-            entry.batch_count = 1;
-        }
-        entry
-    }
-
-    /// The last batches, oldest first.
-    pub fn batches(&self) -> &[SequencedBatch] {
-        &self.batches[..usize::from(self.batch_count)]
-    }
-
-    pub fn last_batch(&self) -> Option<&SequencedBatch> {
-        self.batches().last()
-    }
-
-    /// `-1` when no batch is known, only a marker.
-    pub fn last_sequence(&self) -> i32 {
-        self.last_batch().map_or(-1, |batch| batch.last_sequence)
-    }
-
-    pub fn has_transaction(&self) -> bool {
-        self.transaction_first_offset >= Offset::ZERO
-    }
-
-    /// Whether a marker would be a repetition.
-    fn has_ended(&self, marker: &BatchHeader, rule: MarkerRule) -> bool {
-        match rule {
-            MarkerRule::AnyEpoch => false,
-            MarkerRule::MayRepeat | MarkerRule::NewEpoch => {
-                self.epoch == marker.producer_epoch && !self.has_transaction()
-            }
-        }
-    }
-
-    fn is_expired(&self, now: Timestamp, expiration_ms: i64) -> bool {
-        !self.has_transaction() && now.since_ms(self.last_timestamp) >= expiration_ms
-    }
-
-    fn duplicate_of(&self, batch: &BatchHeader) -> Option<SequencedBatch> {
-        if batch.producer_epoch != self.epoch {
-            return None;
-        }
-        let sequences = (batch.base_sequence, batch.last_sequence());
-        let is_same = |known: &&SequencedBatch| (known.first_sequence(), known.last_sequence) == sequences;
-        self.batches().iter().find(is_same).copied()
-    }
-
-    /// Followers take what their leader took.
-    fn check_epoch(&self, batch: &BatchHeader, origin: AppendOrigin) -> Result<(), ProducerError> {
-        ensure!(
-            origin == AppendOrigin::Replication || batch.producer_epoch >= self.epoch,
-            InvalidProducerEpochSnafu {
-                producer_id: batch.producer_id,
-                epoch: batch.producer_epoch,
-                known: self.epoch
-            }
-        );
-        Ok(())
-    }
-
-    fn check_sequence(
-        &self,
-        batch: &BatchHeader,
-        verification: Option<&Verification>,
-    ) -> Result<(), ProducerError> {
-        let (producer_id, sequence) = (batch.producer_id, batch.base_sequence);
-        if let Some(lowest) = verification.map(|verification| verification.lowest_sequence) {
-            let last_sequence = lowest;
-            ensure!(sequence <= lowest, OutOfOrderSequenceSnafu { producer_id, sequence, last_sequence });
-        }
-        // A producer that expired, or was deleted with its records, goes on where it was.
-        if self.epoch == ProducerEpoch::NONE {
-            return Ok(());
-        }
-        if batch.producer_epoch != self.epoch {
-            let (epoch, known) = (batch.producer_epoch, self.epoch);
-            ensure!(sequence == 0, NewEpochNotAtZeroSnafu { producer_id, epoch, sequence, known });
-            return Ok(());
-        }
-        let last_sequence = self.last_sequence();
-        let is_next = i64::from(sequence) == i64::from(last_sequence) + 1
-            || (sequence == 0 && last_sequence == i32::MAX);
-        ensure!(is_next, OutOfOrderSequenceSnafu { producer_id, sequence, last_sequence });
-        Ok(())
-    }
-
-    fn add_batch(&mut self, batch: &BatchHeader) {
-        self.set_epoch(batch.producer_epoch);
-        if usize::from(self.batch_count) == BATCHES_KEPT {
-            self.batches.rotate_left(1);
-        } else {
-            self.batch_count += 1;
-        }
-        self.batches[usize::from(self.batch_count) - 1] = SequencedBatch {
-            last_sequence: batch.last_sequence(),
-            last_offset: batch.last_offset(),
-            offset_delta: batch.last_offset_delta,
-            timestamp: batch.max_timestamp,
-        };
-        self.last_timestamp = batch.max_timestamp;
-    }
-
-    /// Sequences begin anew with an epoch.
-    fn set_epoch(&mut self, epoch: ProducerEpoch) {
-        if self.epoch != epoch {
-            self.epoch = epoch;
-            self.batch_count = 0;
-        }
-    }
-}
-
-impl SequencedBatch {
-    pub fn first_offset(&self) -> Offset {
-        self.last_offset.plus(-i64::from(self.offset_delta))
-    }
-
-    /// Sequences wrap from 2^31-1 to 0.
-    pub fn first_sequence(&self) -> i32 {
-        if self.last_sequence < 0 {
-            return self.last_sequence;
-        }
-        ((i64::from(self.last_sequence) - i64::from(self.offset_delta)) & i64::from(i32::MAX)) as i32
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tracing::warn;
@@ -18,9 +19,10 @@ use super::index::Waiting;
 use super::listing::{Listing, remove};
 use super::names::FileKind;
 use super::partition_log::{Log, Writer};
+use super::producer_entry::{LastSign, ProducerEntry};
 use super::producer_snapshot::{decode_snapshot, encode_snapshot};
 use super::producer_state::{
-    CompletedTransaction, ProducerAppend, ProducerEntry, ProducerRules, ProducerState, VerificationGuard,
+    CompletedTransaction, OpenTransaction, ProducerAppend, ProducerRules, ProducerState, VerificationGuard,
 };
 use super::scan::BatchScan;
 use super::segment::Segment;
@@ -55,13 +57,40 @@ impl Log {
         if noted.is_err() {
             self.place.directory.take_offline();
         }
-        self.publish_unstable_offset(writer);
+        self.publish_producers(writer);
         noted
     }
 
     /// Forgets producers that have been silent for `expiration_ms` and have no transaction open.
     pub fn expire_producers(&self, expiration_ms: i64, now: Timestamp) {
-        self.writer.lock().producers.remove_expired(now, expiration_ms);
+        let mut writer = self.writer.lock();
+        writer.producers.remove_expired(now, expiration_ms);
+        self.publish_producers(&mut writer);
+    }
+
+    /// Gives back what producers hold that wrote nothing since the last call.
+    pub fn settle_producers(&self) {
+        if self.producer_count() > 0 {
+            self.writer.lock().producers.settle();
+        }
+    }
+
+    /// Of the producers that [`forget_producers`](Log::forget_producers) may forget.
+    pub(super) fn last_signs_of_producers(&self, into: &mut Vec<LastSign>) {
+        if self.producer_count() > 0 {
+            into.extend(self.writer.lock().producers.last_signs());
+        }
+    }
+
+    /// Forgets producers that gave no sign after `until` and have no transaction open; returns how many.
+    pub(super) fn forget_producers(&self, until: LastSign) -> usize {
+        if self.producer_count() == 0 {
+            return 0;
+        }
+        let mut writer = self.writer.lock();
+        let forgotten = writer.producers.forget(until);
+        self.publish_producers(&mut writer);
+        forgotten
     }
 
     /// Notes that a batch waits until its transaction is verified; it is to be appended with this guard. `None`:
@@ -76,24 +105,29 @@ impl Log {
         self.writer.lock().producers.begin_verification(producer_id, epoch, sequence, now)
     }
 
-    /// When the producer of the oldest open transaction last wrote; `None` = none is open.
-    pub fn oldest_transaction_last_timestamp(&self) -> Option<Timestamp> {
+    /// `None` = none is open.
+    pub fn oldest_transaction(&self) -> Option<OpenTransaction> {
         // Most logs have none, and know it without the lock.
         if self.last_stable_offset() >= self.high_watermark() {
             return None;
         }
-        self.writer.lock().producers.oldest_transaction_last_timestamp()
+        self.writer.lock().producers.oldest_transaction()
     }
 
-    /// What is known of the producers that wrote to this log, in no order.
+    /// What is known of the producers that wrote to this log, by their ids.
     pub fn producers(&self) -> Vec<(ProducerId, ProducerEntry)> {
         let writer = self.writer.lock();
-        writer.producers.producers().map(|(producer_id, entry)| (producer_id, *entry)).collect()
+        writer.producers.producers().map(|(producer_id, entry)| (producer_id, entry.clone())).collect()
     }
 
-    /// What is held of producers that wrote to this log.
+    /// How many producers that wrote to this log are known.
+    pub fn producer_count(&self) -> usize {
+        self.producer_count.load(Ordering::Relaxed)
+    }
+
+    /// What is held of producers that wrote to this log, as if all were idle.
     pub fn producer_memory_bytes(&self) -> usize {
-        self.writer.lock().producers.producer_count() * size_of::<(ProducerId, ProducerEntry)>()
+        self.producer_count() * ProducerEntry::IDLE_BYTES
     }
 
     /// Computes the state anew after the log was cut at `offset`.
@@ -118,7 +152,7 @@ impl Log {
         let replay = Replay::begin(&self.place, &segments, &start)?;
         writer.last_snapshot = replay.last_snapshot;
         writer.producers = replay.into_producers();
-        self.publish_unstable_offset(writer);
+        self.publish_producers(writer);
         Ok(())
     }
 

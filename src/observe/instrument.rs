@@ -1,9 +1,12 @@
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::label::{Label, Names};
+use parking_lot::Mutex;
+
+use super::label::{Label, Names, OpenLabel};
 use super::metrics::MetricKind;
 
 /// Something that is measured: written without locks or allocations, printed for Prometheus.
@@ -122,6 +125,51 @@ impl<L: Label, I: Instrument> Instrument for Family<L, I> {
     }
 }
 
+/// A counter for each value of a label that is known only when it is met. For what happens seldom: a write takes a
+/// lock.
+#[derive(Debug, Default)]
+pub struct Named<L> {
+    members: Mutex<BTreeMap<String, u64>>,
+    label: PhantomData<fn(L)>,
+}
+
+/// Values beyond so many are counted together, so that clients cannot fill the memory with names.
+const NAMES_MAX: usize = 1_000;
+const OTHER_NAMES: &str = "other";
+
+#[expect(private_bounds, reason = "the labels of this room are the only ones")]
+impl<L: OpenLabel> Named<L> {
+    pub fn increment(&self, value: &str) {
+        let mut members = self.members.lock();
+        let name = if members.len() < NAMES_MAX || members.contains_key(value) { value } else { OTHER_NAMES };
+        match members.get_mut(name) {
+            Some(count) => *count += 1,
+            None => {
+                members.insert(name.to_owned(), 1);
+            }
+        }
+    }
+}
+
+impl<L: OpenLabel> Instrument for Named<L> {
+    const KIND: MetricKind = MetricKind::Counter;
+    const LABELS: &'static [&'static str] = &[L::NAME];
+
+    fn new(_: &Names) -> Self {
+        Named { members: Mutex::default(), label: PhantomData }
+    }
+
+    fn print(&self, name: &str, _: &str, out: &mut String) {
+        for (value, count) in &*self.members.lock() {
+            print_line(name, &format!("{}=\"{}\",", L::NAME, Escaped(value)), count, out);
+        }
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.members.lock().is_empty()
+    }
+}
+
 impl Instrument for Counter {
     const KIND: MetricKind = MetricKind::Counter;
     const LABELS: &'static [&'static str] = &[];
@@ -218,6 +266,18 @@ mod tests {
         assert!(text.contains("x_bucket{le=\"10\"} 3\n"), "{text}");
         assert!(text.contains("x_bucket{le=\"+Inf\"} 4\n"), "{text}");
         assert!(text.contains("x_sum 20.000111\nx_count 4\n"), "{text}");
+    }
+
+    #[test]
+    fn names_beyond_the_limit_are_counted_together() {
+        let named = Named::<super::super::label::Principal>::new(&Names::default());
+        for at in 0..NAMES_MAX + 5 {
+            named.increment(&format!("User:{at:04}"));
+        }
+        named.increment("User:0000");
+        let text = printed(&named);
+        assert!(text.starts_with("x{principal=\"User:0000\"} 2\n"), "{text}");
+        assert!(text.ends_with("x{principal=\"other\"} 5\n"), "{text}");
     }
 
     #[test]

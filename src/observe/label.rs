@@ -16,6 +16,19 @@ pub(super) trait Label: Copy {
     fn values(names: &Names) -> Vec<String>;
 }
 
+/// A label whose values are known only when they are met.
+pub(super) trait OpenLabel {
+    const NAME: &'static str;
+}
+
+/// Who is connected, as ACLs name them.
+#[derive(Debug, Clone, Copy)]
+pub struct Principal;
+
+impl OpenLabel for Principal {
+    const NAME: &'static str = "principal";
+}
+
 /// The key of an API.
 #[derive(Debug, Clone, Copy)]
 pub struct Api(i16);

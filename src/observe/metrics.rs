@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::instrument::{Counter, Family, Histogram, Instrument};
-use super::label::{Api, Closed, ControllerEvent, Listener, Names, Refused};
+use super::instrument::{Counter, Family, Histogram, Instrument, Named};
+use super::label::{Api, Closed, ControllerEvent, Listener, Names, Principal, Refused};
 use super::process;
 use super::sample::{SAMPLED, Samples};
 
@@ -42,7 +42,8 @@ macro_rules! metrics {
     ($($field:ident: $type:ty, $name:literal, $help:literal;)*) => {
         /// Everything that is counted while it happens.
         ///
-        /// A write is one relaxed atomic addition: no lock, no allocation, no order between metrics.
+        /// A write is one relaxed atomic addition: no lock, no allocation, no order between metrics. Only those
+        /// with names take a lock.
         pub struct Metrics {
             $(#[doc = $help] pub $field: $type,)*
             samplers: Mutex<Vec<Sampler>>,
@@ -96,6 +97,8 @@ metrics! {
     controller_election_duration: Histogram, "barnabas_controller_election_duration_seconds", "From the start of an event that made leaders until all of them were stored.";
     controller_event_duration: Family<ControllerEvent, Histogram>, "barnabas_controller_event_duration_seconds", "How long the controller worked at an event, its writes included.";
     controller_queue_duration: Histogram, "barnabas_controller_queue_duration_seconds", "How long questions waited for the controller.";
+    producer_ids_given: Named<Principal>, "barnabas_producer_ids_given_total", "New producer ids given out, by who asked.";
+    producers_forgotten: Counter, "barnabas_producers_forgotten_total", "Producers forgotten for barnabas.producer.ids.max, before they expired.";
     fetched_bytes: Counter, "barnabas_fetched_bytes_total", "Bytes of batches sent to clients.";
 }
 

@@ -14,7 +14,7 @@ mod readiness;
 mod reference;
 mod sample;
 
-pub use instrument::{Counter, Family, Histogram};
+pub use instrument::{Counter, Family, Histogram, Named};
 pub use label::{Api, Closed, ControllerEvent, Listener, Names, Refused};
 pub use metrics::{Metric, MetricKind, Metrics, metrics_table};
 pub use pace::Pace;

@@ -58,6 +58,7 @@ sampled! {
     Transactions, Gauge, "barnabas_transactions", ["state"], "Transactional ids that this broker coordinates.";
     OpenTransactionEnds, Gauge, "barnabas_open_transaction_ends", [], "Transactions that are decided and not known to all their partitions.";
     HangingTransactions, Gauge, "barnabas_hanging_transactions", [], "Led partitions that a transaction holds back for longer than transaction.max.timeout.ms allows.";
+    Producers, Gauge, "barnabas_producers", [], "Producers that partitions know, each counted in every partition it wrote to.";
     FetchSessions, Gauge, "barnabas_fetch_sessions", [], "Incremental fetch sessions.";
     ProcessCpuSeconds, Counter, "process_cpu_seconds_total", [], "Processor time of the process, user and system.";
     ProcessResidentBytes, Gauge, "process_resident_memory_bytes", [], "Resident memory of the process.";

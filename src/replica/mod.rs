@@ -13,6 +13,7 @@ mod fetch_session;
 mod fetcher;
 mod fetchers;
 mod following;
+mod hanging;
 mod isr;
 mod leading;
 mod manager;
@@ -28,6 +29,7 @@ pub use fetch_session::{
     PartitionChange, PartitionKey, TopicRef,
 };
 pub use fetchers::{FetcherOptions, FetcherStatus, Fetchers};
+pub use hanging::HangingTransaction;
 pub use leading::{FollowerProgress, IsrChanges, IsrProposal};
 pub use manager::{LeaderAndIsrReply, ReplicaManager, ReplicationOptions, RoleChange};
 pub use partition::{

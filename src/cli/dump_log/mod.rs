@@ -207,7 +207,7 @@ fn dump_snapshot(
         }
     };
     for (producer_id, entry) in producers {
-        let first_offset = match entry.transaction_first_offset {
+        let first_offset = match entry.transaction_first_offset() {
             Offset::NONE => "OptionalLong.empty".to_owned(),
             offset => format!("OptionalLong[{offset}]"),
         };

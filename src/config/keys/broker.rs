@@ -470,6 +470,7 @@ pub const BROKER: &[Key] = rows! {
     // Our own
     "barnabas.http.listener",                       Text,     null,                     Any,                      ReadOnly,    Honoured,      "host:port of /metrics, /healthz and /readyz; unset = none.";
     "barnabas.log.level",                           Text,     "info",                   NonEmpty,                 ReadOnly,    Honoured,      "What is logged to stderr: a level, or filters as module=level, comma separated. The variable BARNABAS_LOG wins.";
+    "barnabas.producer.ids.max",                    Int,      "1000000",                AtLeast(1000),            ClusterWide, Honoured,      "Producer ids remembered, each counted in every partition it wrote to; of more, those that were silent for longest and have no transaction open are forgotten.";
     "barnabas.request.memory.max.bytes",            Long,     "134217728",              AtLeast(1048576),         ReadOnly,    Honoured,      "Bytes of requests held in memory where queued.max.request.bytes is not set; beyond it sockets are not read.";
     "barnabas.worker.threads",                      Int,      "0",                      Between(0, 1024),         ReadOnly,    Honoured,      "Threads of the runtime; 0 = twice the cores, at least 4 and at most 16.";
     "barnabas.zookeeper.digest",                    Password, null,                     Any,                      ReadOnly,    Honoured,      "user:password of the identity that writes znodes where zookeeper.set.acl is true (scheme digest).";

@@ -171,7 +171,7 @@ fn batches_of_one_append_see_those_before_them() {
     assert_eq!(check(data(1, 0, 2, 2, 1)), Ok(Checked::Accepted));
     assert_eq!(check(data(-1, -1, -1, 3, 1)), Ok(Checked::Accepted));
     assert!(state.apply(append).is_empty());
-    assert_eq!(state.producer(ProducerId(1)).unwrap().batches().len(), 2);
+    assert_eq!(state.producer(ProducerId(1)).unwrap().batches().count(), 2);
     assert_eq!(state.end_offset(), Offset(4));
     assert_eq!(state.producer_count(), 1);
 }
@@ -334,9 +334,49 @@ fn silent_producers_expire_unless_their_transaction_is_open() {
     assert_eq!(state.remove_expired(Timestamp(1100), 100), 1);
     assert!(state.verifications.is_empty());
     assert!(state.producer(ProducerId(2)).is_some());
-    assert_eq!(state.oldest_transaction_last_timestamp(), Some(Timestamp(1001)));
+    let oldest = OpenTransaction {
+        producer_id: ProducerId(2),
+        producer_epoch: ProducerEpoch(0),
+        first_offset: Offset(1),
+        last_timestamp: Timestamp(1001),
+    };
+    assert_eq!(state.oldest_transaction(), Some(oldest));
     // It goes on where it was, though nothing is known of it any more.
     state.accept(data(1, 0, 7, 2, 1));
+}
+
+#[test]
+fn an_idle_producer_is_known_as_after_a_restart() {
+    let mut state = ProducerState::default();
+    for sequence in 0..3 {
+        state.accept(data(1, 0, sequence, sequence.into(), 1));
+    }
+    state.accept(transactional(data(2, 0, 0, 3, 1)));
+    state.accept(transactional(data(2, 0, 1, 4, 1)));
+    let again =
+        |state: &mut ProducerState, batch| state.append_one(batch, None, &CLIENT).map(|found| found.0);
+    // It wrote a moment ago.
+    state.settle();
+    assert!(matches!(again(&mut state, data(1, 0, 1, 9, 1)), Ok(Checked::Duplicate(_))));
+    state.settle();
+    assert!(again(&mut state, data(1, 0, 1, 9, 1)).is_err());
+    assert!(matches!(again(&mut state, data(1, 0, 2, 9, 1)), Ok(Checked::Duplicate(_))));
+    // Not while its transaction is open.
+    assert!(matches!(again(&mut state, transactional(data(2, 0, 0, 9, 1))), Ok(Checked::Duplicate(_))));
+    assert_eq!(state.unstable(), Some(3));
+    let restarted = decode_snapshot(&encode_snapshot(&state)).unwrap();
+    assert_eq!(state.producer(ProducerId(1)), restarted.iter().find(|(id, _)| id.0 == 1).map(|(_, of)| of));
+}
+
+#[test]
+fn the_time_of_a_batch_is_known_behind_its_marker() {
+    let mut state = ProducerState::default();
+    state.accept(transactional(data(1, 0, 0, 0, 1)));
+    let marker = BatchHeader { max_timestamp: Timestamp(7_777), ..marker(1, 0, 1) };
+    state.finish(marker, TransactionMarker::Commit);
+    let entry = state.producer(ProducerId(1)).unwrap();
+    assert_eq!(entry.last_timestamp, Timestamp(7_777));
+    assert_eq!(entry.last_batch().map(|batch| batch.timestamp), Some(Timestamp(1_000)));
 }
 
 #[test]
