@@ -14,12 +14,15 @@ use crate::controller::admin::{CreateTopics, NewTopic};
 use crate::coordination::MemoryEnsemble;
 use crate::log::LogDirectories;
 use crate::metadata::Image;
-use crate::model::{BrokerId, Offset, PartitionIndex};
+use crate::model::{
+    BrokerId, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicName, TopicPartition,
+};
 use crate::observe::{Metrics, Names};
 use crate::records::{self, AppendOrigin, BatchBuilder};
 use crate::replica::{AppendOptions, Partition, ReplicaError, ReplicaManager, WatchedOffset};
 use crate::runtime::fs::DiskFileSystem;
 use crate::runtime::{Clock, Random};
+use crate::txn::{EndMarkers, TransactionVersion};
 
 /// Longer than anything here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -214,4 +217,27 @@ async fn a_follower_that_is_gone_leaves_the_isr_and_too_few_refuse_writes() {
     leader.wait_for_isr("t", 2).await;
     let refused = leader.append("t", "a").await;
     assert!(matches!(refused, Err(ReplicaError::NotEnoughReplicas { .. })), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_marker_is_flushed_before_it_counts_as_written_where_that_is_asked_for() {
+    let cluster = Cluster::new(&[("log.flush.interval.messages", "1")]);
+    let only = cluster.start(1).await;
+    only.create_topic("t", 1, 1).await;
+    leader_of(std::slice::from_ref(&only), "t", BrokerId::NONE).await;
+    let end = EndMarkers {
+        producer_id: ProducerId(7),
+        producer_epoch: ProducerEpoch(0),
+        is_commit: true,
+        coordinator_epoch: LeaderEpoch(0),
+        version: TransactionVersion::Classic,
+        partitions: vec![TopicPartition::new(TopicName::new("t").unwrap(), PartitionIndex(0))],
+        may_repeat: false,
+    };
+    for offset in 1..=20 {
+        let services = only.broker.services();
+        let written = services.markers.write(services.broker_id, vec![end.clone()]).await.unwrap();
+        assert_eq!(written, [vec![Ok(())]]);
+        assert_eq!(only.partition("t", 0).log().recovery_point(), Offset(offset));
+    }
 }

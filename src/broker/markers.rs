@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::error;
 
 use crate::group::{GroupError, GroupService, OFFSETS_TOPIC};
-use crate::log::{LogError, MarkerRule, ProducerError, ProducerRules};
+use crate::log::{FlushWanted, LogError, MarkerRule, ProducerError, ProducerRules};
 use crate::model::TopicPartition;
 use crate::records::{
     self, AppendOrigin, RecordSetFormat, TargetCompression, TransactionMarker, ValidationRules,
@@ -28,30 +29,31 @@ pub(super) struct LocalMarkers {
 impl LocalMarkers {
     /// What became of each end in each of its partitions.
     pub(super) async fn write_all(&self, ends: &[EndMarkers]) -> Vec<MarkerResults> {
-        let mut results = Vec::with_capacity(ends.len());
-        let mut watched = Vec::new();
-        for end in ends {
-            let appended = end.partitions.iter().map(|partition| self.append(end, partition));
-            let appended: Vec<Result<WatchedOffset, MarkerError>> = appended.collect();
-            watched.extend(appended.iter().flatten().cloned());
-            results.push(appended.into_iter().map(|result| result.map(drop)).collect::<MarkerResults>());
-        }
+        let appended: Vec<Vec<_>> =
+            ends.iter().map(|end| end.partitions.iter().map(|to| self.append(end, to)).collect()).collect();
+        let watched: Vec<WatchedOffset> =
+            appended.iter().flatten().flatten().map(|appended| appended.watched.clone()).collect();
         let mut committed =
             ReplicaManager::committed(&watched, Instant::now() + COMMIT_MAX).await.into_iter();
-        for (end, results) in ends.iter().zip(&mut results) {
-            for (partition, result) in end.partitions.iter().zip(results) {
-                if result.is_ok() {
-                    *result = match committed.next() {
-                        Some(Err(error)) => Err(marker_error(&error)),
-                        _ => self.tell_groups(end, partition).await,
-                    };
-                }
+        let mut results = Vec::with_capacity(ends.len());
+        for (end, appended) in ends.iter().zip(appended) {
+            let mut of_end = MarkerResults::with_capacity(appended.len());
+            for (partition, appended) in end.partitions.iter().zip(appended) {
+                let written = match appended {
+                    Ok(appended) => appended.done(committed.next()).await,
+                    Err(error) => Err(error),
+                };
+                of_end.push(match written {
+                    Ok(()) => self.tell_groups(end, partition).await,
+                    Err(error) => Err(error),
+                });
             }
+            results.push(of_end);
         }
         results
     }
 
-    fn append(&self, end: &EndMarkers, to: &TopicPartition) -> Result<WatchedOffset, MarkerError> {
+    fn append(&self, end: &EndMarkers, to: &TopicPartition) -> Result<Appended, MarkerError> {
         let partition =
             self.replicas.partition(&to.topic, to.partition).map_err(|error| marker_error(&error))?;
         let now = self.clock.now();
@@ -75,9 +77,12 @@ impl LocalMarkers {
             partition.append(marker, &options, now)
         });
         let appended = appended.map_err(|error| marker_error(&error))?;
-        partition.start_flush(appended.info.flush, now);
+        let flush = partition.start_flush(appended.info.flush, now);
         let (required_offset, leader_epoch) = (appended.required_offset, appended.leader_epoch);
-        Ok(WatchedOffset { partition, required_offset, leader_epoch })
+        Ok(Appended {
+            watched: WatchedOffset { partition, required_offset, leader_epoch },
+            flush: flush.filter(|_| appended.info.flush == FlushWanted::Everything),
+        })
     }
 
     /// Offsets that were stored in the transaction count from now on, or are forgotten.
@@ -93,6 +98,29 @@ impl LocalMarkers {
             | GroupError::CoordinatorNotAvailable => MarkerError::NotLeader,
             _ => MarkerError::Unexpected,
         })
+    }
+}
+
+/// A marker that was written.
+struct Appended {
+    watched: WatchedOffset,
+    /// `flush.messages` asks for this before the marker counts as written.
+    flush: Option<JoinHandle<Result<(), LogError>>>,
+}
+
+impl Appended {
+    /// `committed`: what became of it on the other replicas. The flush went on meanwhile.
+    async fn done(self, committed: Option<Result<(), ReplicaError>>) -> Result<(), MarkerError> {
+        if let Some(Err(error)) = committed {
+            return Err(marker_error(&error));
+        }
+        match self.flush {
+            None => Ok(()),
+            Some(flush) => match flush.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(_)) | Err(_) => Err(MarkerError::Storage),
+            },
+        }
     }
 }
 
