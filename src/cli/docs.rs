@@ -14,12 +14,15 @@ enum Page {
     Configs,
     /// Everything that /metrics shows.
     Metrics,
+    /// The states of transactional ids.
+    Transactions,
 }
 
 pub(super) fn run(arguments: &Arguments) -> io::Result<()> {
     let page = match arguments.page {
         Page::Configs => crate::config::configs_reference(),
         Page::Metrics => crate::observe::metrics_reference(),
+        Page::Transactions => crate::txn::transactions_reference(),
     };
     match io::stdout().write_all(page.as_bytes()) {
         // The reader, such as `head`, has seen enough.

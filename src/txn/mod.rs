@@ -14,6 +14,7 @@ mod markers;
 mod messages;
 mod options;
 mod records;
+mod reference;
 #[cfg(test)]
 mod script_tests;
 mod service;
@@ -30,5 +31,6 @@ pub use messages::{
     TransactionDescription, VerifyPartitions,
 };
 pub use options::TxnOptions;
+pub use reference::transactions_reference;
 pub use service::{TRANSACTION_STATE_TOPIC, TransactionVerifier, TxnService, TxnServiceParts};
 pub use transaction::{TransactionState, TransactionVersion};

@@ -123,7 +123,7 @@ fn decode_value(value: TransactionLogValue) -> Option<Transaction> {
     })
 }
 
-fn status_of(state: TransactionState) -> i8 {
+pub(super) fn status_of(state: TransactionState) -> i8 {
     match state {
         TransactionState::Empty => 0,
         TransactionState::Ongoing => 1,
