@@ -15,6 +15,7 @@ mod machine;
 pub mod messages;
 mod network;
 mod process;
+mod proxy;
 pub mod requests;
 mod server;
 mod tools;
@@ -31,6 +32,7 @@ pub use machine::{
 };
 pub use network::Network;
 pub use process::{Finished, Line, Process};
+pub use proxy::{Held, Proxy};
 pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};
 pub use wait::{wait_for, wait_for_group, wait_within};

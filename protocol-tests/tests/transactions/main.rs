@@ -1,6 +1,5 @@
 //! Transactions from outside: codes by version, late writes, restarts, offsets of groups, clients, tools.
 
-mod bank;
 mod clients;
 mod codes;
 mod endings;
