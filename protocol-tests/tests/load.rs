@@ -1,9 +1,10 @@
 //! Many clients, many connections, many partitions at once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use protocol_tests::load::{self, Clients, LoadError, ManyPartitions};
-use protocol_tests::{Broker, announce, raise_open_files_limit};
+use protocol_tests::load::{self, Clients, Coordinated, Generation, LoadError, ManyPartitions, Transactions};
+use protocol_tests::{Broker, Connection, announce, raise_open_files_limit, scaled, wait_for};
+use wire::describe_producers_request::{DescribeProducersRequest, TopicRequest};
 
 /// Descriptors that broker and test use beside the connections.
 const OTHER_FILES: u64 = 500;
@@ -65,6 +66,66 @@ fn ten_thousand_partitions_are_created_written_and_found_again() {
     broker.restart();
     run(load::await_end_offsets(&address, &many, 1));
     step("all found again after a clean stop", started);
+}
+
+/// Settings of a broker that has the topics of its coordinators to itself.
+const ALONE: [(&str, &str); 3] = [
+    ("offsets.topic.replication.factor", "1"),
+    ("transaction.state.log.replication.factor", "1"),
+    ("transaction.state.log.min.isr", "1"),
+];
+
+#[test]
+fn transactions_of_both_generations_are_committed_and_read() {
+    let broker = Broker::start(&ALONE);
+    let address = broker.address();
+    run(load::set_transaction_version(&address, 2));
+    for generation in [Generation::Classic, Generation::EpochBump] {
+        for partitions in [1, 10] {
+            let topic = format!("committed-{generation:?}-{partitions}");
+            let load = Transactions { topic, partitions, generation, record_bytes: 100 };
+            let again = Transactions { topic: format!("{}-single", load.topic), ..load.clone() };
+            let commits = run(async {
+                load::create_topic(&address, &load.topic, partitions).await?;
+                load::create_topic(&address, &again.topic, partitions).await?;
+                let some = Duration::from_millis(300);
+                let commits = load::commit_at_full_rate(&address, &load, 4, some, some).await?;
+                load::read_one_at_a_time(&address, &again, 5, 5).await?;
+                Ok(commits)
+            });
+            announce(&format!("load: {load:?}: {} commits/s", commits.per_s));
+            assert!(commits.per_s > 0.0);
+        }
+    }
+}
+
+#[test]
+fn transactional_ids_and_groups_are_found_again_after_a_restart() {
+    let mut broker = Broker::start(&ALONE);
+    let coordinated = Coordinated { prefix: "coordinated".to_owned(), count: scaled(1_000) };
+    run(load::fill_coordinators(&broker.address(), &coordinated));
+    broker.kill();
+    broker.start_again();
+    let started = Instant::now();
+    run(load::await_coordinators(&broker.address(), &coordinated));
+    announce(&format!("load: {coordinated:?} found again in {:?}", started.elapsed()));
+}
+
+/// Clients that take a new producer id for each run cost nothing lasting.
+#[test]
+fn producers_beyond_the_limit_are_forgotten() {
+    let mut broker = Broker::start(&[("barnabas.producer.ids.max", "1000")]);
+    broker.allow_log("more producers than barnabas.producer.ids.max: the oldest are forgotten");
+    run(load::write_as_many_producers(&broker.address(), "many-producers", 5_000));
+    let mut connection = Connection::open(&broker.address());
+    let topics = vec![TopicRequest { name: "many-producers".into(), partition_indexes: (0..40).collect() }];
+    let request = DescribeProducersRequest { topics };
+    wait_for("few producers", || {
+        let described = connection.call(0, &request);
+        let partitions = described.topics.iter().flat_map(|topic| &topic.partitions);
+        let count: usize = partitions.map(|partition| partition.active_producers.len()).sum();
+        (0 < count && count <= 1_000).then_some(())
+    });
 }
 
 #[track_caller]

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
-use protocol_tests::load::{self, Clients, Figure, FixedRate, LoadError, ManyPartitions, Producers};
+use protocol_tests::load::{
+    self, Clients, Coordinated, Figure, FixedRate, Generation, LoadError, ManyPartitions, Producers,
+    Transactions,
+};
 use protocol_tests::raise_open_files_limit;
 
 /// Load on a Kafka broker.
@@ -90,6 +93,48 @@ enum Command {
         count: i32,
         #[arg(long, default_value = "load-many")]
         prefix: String,
+        /// Transactional ids and groups that `coordinators` has made.
+        #[arg(long, default_value_t = 0)]
+        coordinated: usize,
+    },
+    /// Transactions that write one record to each partition: commits a second, then one at a time until they are read.
+    Transactions {
+        bootstrap: String,
+        #[arg(long, default_value_t = 1)]
+        partitions: i32,
+        #[arg(long, default_value_t = 8)]
+        producers: usize,
+        /// Seconds that are not counted.
+        #[arg(long, default_value_t = 5)]
+        warm_up: u64,
+        /// Seconds that are counted.
+        #[arg(long, default_value_t = 15)]
+        seconds: u64,
+        /// Transactions one at a time; as many again are not counted.
+        #[arg(long, default_value_t = 1000)]
+        single: usize,
+        #[arg(long, default_value_t = 1024)]
+        size: usize,
+        /// The producers speak as those before Kafka 4; the others need transaction.version 2.
+        #[arg(long)]
+        classic: bool,
+    },
+    /// Sets the level of transaction.version.
+    TransactionVersion { bootstrap: String, level: i16 },
+    /// Makes transactional ids, and as many groups with an offset.
+    Coordinators {
+        bootstrap: String,
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        #[arg(long, default_value = "load-coordinated")]
+        prefix: String,
+    },
+    /// Writes as many producers, each with an id of its own, and says what they cost the broker.
+    ProducerIds {
+        bootstrap: String,
+        pid: u32,
+        #[arg(long, default_value_t = 1_000_000)]
+        count: usize,
     },
     /// The bare loops that no broker can beat.
     Limits {
@@ -165,9 +210,38 @@ async fn run(command: Command) -> Result<Vec<Figure>, LoadError> {
         Command::Partitions { bootstrap, pid, count, prefix } => {
             partitions(&bootstrap, pid, &ManyPartitions { prefix, count }).await
         }
-        Command::Ready { bootstrap, start, count, prefix } => {
-            ready(&bootstrap, &start, &ManyPartitions { prefix, count }).await
+        Command::Ready { bootstrap, start, count, prefix, coordinated } => {
+            ready(&bootstrap, &start, &ManyPartitions { prefix, count }, coordinated).await
         }
+        Command::Transactions {
+            bootstrap,
+            partitions,
+            producers,
+            warm_up,
+            seconds,
+            single,
+            size,
+            classic,
+        } => {
+            let load = Transactions {
+                topic: unique("load-transactions"),
+                partitions,
+                generation: if classic { Generation::Classic } else { Generation::EpochBump },
+                record_bytes: size,
+            };
+            let seconds = (Duration::from_secs(warm_up), Duration::from_secs(seconds));
+            transactions(&bootstrap, &load, producers, seconds, single).await
+        }
+        Command::TransactionVersion { bootstrap, level } => {
+            load::set_transaction_version(&bootstrap, level).await.map(|()| Vec::new())
+        }
+        Command::Coordinators { bootstrap, count, prefix } => {
+            let started = Instant::now();
+            load::fill_coordinators(&bootstrap, &Coordinated { prefix, count }).await?;
+            let name = format!("{count} transactional ids and groups made, s");
+            Ok(vec![Figure::new(name, started.elapsed().as_secs_f64())])
+        }
+        Command::ProducerIds { bootstrap, pid, count } => producer_ids(&bootstrap, pid, count).await,
         Command::Limits { dir, bytes } => limits(&dir, bytes),
         Command::Create { bootstrap, topic, partitions } => {
             load::create_topic(&bootstrap, &topic, partitions).await.map(|()| Vec::new())
@@ -248,7 +322,56 @@ async fn partitions(bootstrap: &str, pid: u32, many: &ManyPartitions) -> Result<
     ])
 }
 
-async fn ready(bootstrap: &str, start: &str, many: &ManyPartitions) -> Result<Vec<Figure>, LoadError> {
+/// `seconds`: that are not counted, and that are.
+async fn transactions(
+    bootstrap: &str,
+    load: &Transactions,
+    producers: usize,
+    seconds: (Duration, Duration),
+    single: usize,
+) -> Result<Vec<Figure>, LoadError> {
+    let plural = if load.partitions == 1 { "" } else { "s" };
+    let name = format!("transactions over {} partition{plural}", load.partitions);
+    load::create_topic(bootstrap, &load.topic, load.partitions).await?;
+    let commits = load::commit_at_full_rate(bootstrap, load, producers, seconds.0, seconds.1).await?;
+    let mut figures = vec![Figure::new(format!("{name}, {producers} producers: commits/s"), commits.per_s)];
+    figures
+        .extend(load::latency_figures(&format!("{name}, {producers} producers: commit"), &commits.latencies));
+    load::delete_topics(bootstrap, &load.topic).await?;
+    if single > 0 {
+        let load = Transactions { topic: unique("load-transaction"), ..load.clone() };
+        load::create_topic(bootstrap, &load.topic, load.partitions).await?;
+        let read = load::read_one_at_a_time(bootstrap, &load, single, single).await?;
+        figures.extend(load::latency_figures(&format!("{name}, one at a time: end to end"), &read));
+        load::delete_topics(bootstrap, &load.topic).await?;
+    }
+    Ok(figures)
+}
+
+async fn producer_ids(bootstrap: &str, pid: u32, count: usize) -> Result<Vec<Figure>, LoadError> {
+    let before = load::resident_bytes(pid)?;
+    let started = Instant::now();
+    load::write_as_many_producers(bootstrap, &unique("load-producer-ids"), count).await?;
+    let wrote_s = started.elapsed().as_secs_f64();
+    let after = load::resident_bytes(pid)?;
+    let mib = |bytes: u64| bytes as f64 / 1024.0 / 1024.0;
+    Ok(vec![
+        Figure::new(format!("{count} producer ids: RSS before, MiB"), mib(before)),
+        Figure::new(format!("{count} producer ids: RSS after, MiB"), mib(after)),
+        Figure::new(
+            format!("{count} producer ids: bytes each"),
+            after.saturating_sub(before) as f64 / count as f64,
+        ),
+        Figure::new(format!("{count} producer ids: written a second"), count as f64 / wrote_s),
+    ])
+}
+
+async fn ready(
+    bootstrap: &str,
+    start: &str,
+    many: &ManyPartitions,
+    coordinated: usize,
+) -> Result<Vec<Figure>, LoadError> {
     let started = Instant::now();
     let mut broker = load::start(start)?;
     load::await_ready(&mut broker, bootstrap, Duration::from_secs(300)).await?;
@@ -257,6 +380,11 @@ async fn ready(bootstrap: &str, start: &str, many: &ManyPartitions) -> Result<Ve
     if many.count > 0 {
         load::await_end_offsets(bootstrap, many, 1).await?;
         figures.push(Figure::new("all partitions answer, ms", started.elapsed().as_secs_f64() * 1e3));
+    }
+    if coordinated > 0 {
+        let coordinated = Coordinated { prefix: "load-coordinated".to_owned(), count: coordinated };
+        load::await_coordinators(bootstrap, &coordinated).await?;
+        figures.push(Figure::new("all coordinators answer, ms", started.elapsed().as_secs_f64() * 1e3));
     }
     Ok(figures)
 }

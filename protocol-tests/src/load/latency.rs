@@ -110,7 +110,7 @@ pub fn latency_figures(name: &str, latencies: &Histogram<u64>) -> Vec<Figure> {
 }
 
 /// Up to a minute, to three digits.
-fn histogram() -> Histogram<u64> {
+pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds and digits are within what a histogram takes")
 }
 

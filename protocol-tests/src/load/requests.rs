@@ -135,7 +135,7 @@ pub(super) fn batch_of(count: usize, value_bytes: usize) -> Bytes {
     Batch { records: (0..count as i32).map(record).collect(), ..Batch::default() }.encode()
 }
 
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
