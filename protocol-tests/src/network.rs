@@ -24,9 +24,11 @@ impl Network {
 
     fn make(&self) -> bool {
         let bridge = self.bridge();
-        let host = format!("{}/24", self.machine());
+        let (machine, zookeeper) = (format!("{}.254/24", self.prefix()), format!("{}/24", self.zookeeper()));
         ip(&["link", "add", &bridge, "type", "bridge"])
-            && ip(&["addr", "add", &host, "dev", &bridge])
+            // Clients come from the first one.
+            && ip(&["addr", "add", &machine, "dev", &bridge])
+            && ip(&["addr", "add", &zookeeper, "dev", &bridge])
             && ip(&["link", "set", &bridge, "up"])
             && self.members.iter().all(|id| self.make_member(*id))
     }
@@ -44,12 +46,16 @@ impl Network {
 
     /// Where a broker listens.
     pub fn host(&self, id: i32) -> String {
-        format!("10.213.{}.{id}", self.number)
+        format!("{}.{id}", self.prefix())
     }
 
-    /// Where this machine, with ZooKeeper and the clients, is reached.
-    pub fn machine(&self) -> String {
-        format!("10.213.{}.254", self.number)
+    /// Where brokers reach ZooKeeper, and nothing else.
+    pub fn zookeeper(&self) -> String {
+        format!("{}.253", self.prefix())
+    }
+
+    fn prefix(&self) -> String {
+        format!("10.213.{}", self.number)
     }
 
     pub fn namespace(&self, id: i32) -> String {

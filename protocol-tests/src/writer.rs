@@ -1,7 +1,7 @@
 //! A producer that goes on while brokers come and go.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,12 +16,20 @@ pub struct Writer {
     topic: &'static str,
     acknowledged: Mutex<Vec<String>>,
     stops: AtomicBool,
+    /// Where it asks next: a broker that was cut off tells what it knew, and takes itself for the leader.
+    next: AtomicUsize,
 }
 
 impl Writer {
     pub fn new(cluster: &Cluster, topic: &'static str) -> Writer {
         let addresses = cluster.bootstrap().split(',').map(str::to_owned).collect();
-        Writer { addresses, topic, acknowledged: Mutex::default(), stops: AtomicBool::new(false) }
+        Writer {
+            addresses,
+            topic,
+            acknowledged: Mutex::default(),
+            stops: AtomicBool::new(false),
+            next: AtomicUsize::new(0),
+        }
     }
 
     /// Writes until it is told to stop. A record without an answer is written again, so that it may stand twice.
@@ -49,7 +57,9 @@ impl Writer {
     }
 
     fn leader(&self) -> Option<String> {
-        for address in &self.addresses {
+        let from = self.next.fetch_add(1, Ordering::SeqCst) % self.addresses.len();
+        let (later, first) = self.addresses.split_at(from);
+        for address in first.iter().chain(later) {
             let Some(mut connection) = Connection::try_open(address) else { continue };
             connection.set_limit(Duration::from_secs(3));
             let Some(metadata) = connection.try_metadata(Some(self.topic)) else { continue };

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ var (
 )
 
 func connect(options ...kgo.Opt) *kgo.Client {
-	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(walk.Bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(walk.Bootstrap, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(100*time.Millisecond), kgo.RequestTimeoutOverhead(5*time.Second))...)
 	walk.Check(err)
 	return client
