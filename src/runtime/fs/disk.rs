@@ -141,10 +141,10 @@ impl File for DiskFile {
     }
 
     fn reserve(&self, size_bytes: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, size_bytes) {
+        retried(|| match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, size_bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             outcome => Ok(outcome?),
-        }
+        })
     }
 
     fn sync_data(&self) -> io::Result<()> {
