@@ -18,6 +18,7 @@ use super::error::*;
 use super::marks::Mark;
 use super::partition_log::{Log, Writer};
 use super::producer_state::{Checked, ProducerAppend, ProducerRules};
+use super::room::Claim;
 use super::segment::{RecordSet, Segment};
 
 /// What an append did.
@@ -86,6 +87,13 @@ struct Admitted {
     request: usize,
     /// The batches with their final offsets and epochs.
     headers: Vec<BatchHeader>,
+}
+
+/// What a request's batches are to the log.
+enum Numbered {
+    New(Vec<BatchHeader>),
+    /// One of them is there already: nothing of the request is written.
+    Repeated(AppendInfo),
 }
 
 impl Log {
@@ -192,12 +200,25 @@ impl Log {
             if self.must_stand_apart(writer, request, &config) {
                 self.write_group(writer, requests, &config, answer);
             }
-            let rolled = self.roll_if_due(writer, request, &config);
-            if let Err(error) = rolled.and_then(|()| self.admit(writer, at, request, answer)) {
+            let admitted = self
+                .take_room(request)
+                .and_then(|()| self.roll_if_due(writer, request, &config))
+                .and_then(|()| self.admit(writer, at, request, answer));
+            if let Err(error) = admitted {
                 answer(at, Err(error));
             }
         }
         self.write_group(writer, requests, &config, answer);
+    }
+
+    /// Leaves on the volume what is kept back for the work that makes room. What coordinators write may take a part
+    /// of it: without their offsets and decisions readers would not get on either.
+    fn take_room(&self, request: &Request) -> Result<(), LogError> {
+        let claim = match request.rules.origin {
+            AppendOrigin::Client | AppendOrigin::Replication => Claim::Records,
+            AppendOrigin::Coordinator => Claim::State,
+        };
+        self.place.directory.take_room(request.size_bytes, claim)
     }
 
     /// Whether a request cannot join the group: it needs a new segment, or its producer's state depends on it.
@@ -292,13 +313,47 @@ impl Log {
         answer: &mut dyn FnMut(usize, Result<AppendInfo, LogError>),
     ) -> Result<(), LogError> {
         self.ensure_open()?;
-        let mut next_offset = self.next_offset(writer);
+        let next_offset = self.next_offset(writer);
         if request.batches.is_empty() {
             answer(at, Ok(self.info(request, next_offset, next_offset.plus(-1))));
             return Ok(());
         }
         self.ensure_fits(request, next_offset)?;
-        let mut admitted = Admitted { request: at, headers: Vec::with_capacity(request.batches.len()) };
+        let before = writer.group.producers.mark();
+        let headers = match self.number(writer, request, next_offset) {
+            Ok(Numbered::New(headers)) => headers,
+            Ok(Numbered::Repeated(info)) => {
+                writer.group.producers.rewind(before);
+                answer(at, Ok(info));
+                return Ok(());
+            }
+            // What was noted of the batches before the one that is refused is not to be written either.
+            Err(error) => {
+                writer.group.producers.rewind(before);
+                return Err(error);
+            }
+        };
+        let group = &mut writer.group;
+        group.size_bytes += request.size_bytes;
+        for (header, batch) in headers.iter().zip(&request.batches) {
+            group.prefixes.push(match request.numbering {
+                Numbering::Leader(leader_epoch) => batch.prefix(header.base_offset, leader_epoch),
+                Numbering::AsIs => first_bytes(&batch.bytes),
+            });
+            group.producer_ids.extend(batch.header.has_producer_id().then_some(header.producer_id));
+        }
+        group.admitted.push(Admitted { request: at, headers });
+        Ok(())
+    }
+
+    /// The headers of a request's batches as they will stand in the log, noted with their producers.
+    fn number(
+        &self,
+        writer: &mut Writer,
+        request: &Request,
+        mut next_offset: Offset,
+    ) -> Result<Numbered, LogError> {
+        let mut headers = Vec::with_capacity(request.batches.len());
         for batch in &request.batches {
             let header = match request.numbering {
                 // Old messages have no place for an epoch.
@@ -311,33 +366,21 @@ impl Log {
                 Numbering::AsIs => batch.header,
             };
             let end = end_of_transaction(&header, &batch.bytes)?;
-            match writer.producers.check(&mut writer.group.producers, &header, end, &request.rules)? {
-                Checked::Accepted => {}
-                Checked::Duplicate(earlier) => {
-                    let info = self.info(request, earlier.first_offset(), earlier.last_offset);
-                    answer(at, Ok(AppendInfo { is_duplicate: true, ..info }));
-                    return Ok(());
-                }
-                Checked::AlreadyEnded => {
-                    let info = self.info(request, next_offset, next_offset.plus(-1));
-                    answer(at, Ok(AppendInfo { is_duplicate: true, ..info }));
-                    return Ok(());
-                }
-            }
-            next_offset = header.next_offset();
-            admitted.headers.push(header);
+            let info =
+                match writer.producers.check(&mut writer.group.producers, &header, end, &request.rules)? {
+                    Checked::Accepted => {
+                        next_offset = header.next_offset();
+                        headers.push(header);
+                        continue;
+                    }
+                    Checked::Duplicate(earlier) => {
+                        self.info(request, earlier.first_offset(), earlier.last_offset)
+                    }
+                    Checked::AlreadyEnded => self.info(request, next_offset, next_offset.plus(-1)),
+                };
+            return Ok(Numbered::Repeated(AppendInfo { is_duplicate: true, ..info }));
         }
-        let group = &mut writer.group;
-        group.size_bytes += request.size_bytes;
-        for (header, batch) in admitted.headers.iter().zip(&request.batches) {
-            group.prefixes.push(match request.numbering {
-                Numbering::Leader(leader_epoch) => batch.prefix(header.base_offset, leader_epoch),
-                Numbering::AsIs => first_bytes(&batch.bytes),
-            });
-            group.producer_ids.extend(batch.header.has_producer_id().then_some(header.producer_id));
-        }
-        group.admitted.push(admitted);
-        Ok(())
+        Ok(Numbered::New(headers))
     }
 
     fn ensure_fits(&self, request: &Request, next_offset: Offset) -> Result<(), LogError> {

@@ -7,6 +7,7 @@ use snafu::ensure;
 
 use crate::model::{Offset, Timestamp};
 
+use super::config::LogConfig;
 use super::error::{LogError, OffsetOutOfRangeSnafu, unless_full};
 use super::names::FileKind;
 use super::partition_log::{Log, Writer};
@@ -56,7 +57,9 @@ impl Log {
     pub fn apply_retention(&self, now: Timestamp) -> Result<usize, LogError> {
         let mut writer = self.writer.lock();
         self.ensure_open()?;
-        let config = self.config();
+        let mut config = LogConfig::clone(&self.config());
+        // A copy follows the log that it is made from.
+        config.cleanup.deletes &= !self.is_future.load(Ordering::Acquire);
         let segments = self.segments.load_full();
         let facts = self.segment_facts(&segments)?;
         let count = count_deletable(&facts, &config, self.log_start_offset(), self.high_watermark(), now);
@@ -78,9 +81,12 @@ impl Log {
     fn segment_facts(&self, segments: &[Arc<Segment>]) -> Result<Vec<SegmentFacts>, LogError> {
         let next_bases = segments.iter().skip(1).map(|segment| segment.base_offset);
         let ends = next_bases.chain([self.log_end_offset()]);
+        let active_base = self.active_segment_base_offset();
         let facts = segments.iter().zip(ends).map(|(segment, end_offset)| {
             let size_bytes = u64::from(segment.size_bytes());
             let max_timestamp = match segment.max_timestamp().timestamp {
+                // It stays, however old it is.
+                Timestamp::NONE if size_bytes == 0 && segment.base_offset == active_base => segment.opened,
                 Timestamp::NONE => self.modified(segment)?,
                 timestamp => timestamp,
             };

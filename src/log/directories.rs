@@ -2,6 +2,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::runtime::fs::{Durability, FileLock, FileSystem};
@@ -18,6 +19,8 @@ use super::open_files::OpenFiles;
 pub struct LogDirectories {
     pub(super) directories: Vec<Arc<LogDirectory>>,
     pub(super) locks: Vec<Box<dyn FileLock>>,
+    /// Told when one of them fails.
+    pub(super) failures: Arc<Notify>,
 }
 
 const LOCK_FILE: &str = ".lock";
@@ -36,12 +39,14 @@ impl LogDirectories {
         open_files_max: usize,
     ) -> Result<LogDirectories, LogError> {
         let open_files = Arc::new(OpenFiles::new(open_files_max));
-        let mut opened = LogDirectories { directories: Vec::new(), locks: Vec::new() };
+        let mut opened =
+            LogDirectories { directories: Vec::new(), locks: Vec::new(), failures: Arc::default() };
         for path in paths {
             if opened.directories.iter().any(|directory| directory.path() == path) {
                 return unusable(path, "the folder is named twice in log.dirs");
             }
-            let directory = LogDirectory::new(path.clone(), fs.clone(), open_files.clone());
+            let directory =
+                LogDirectory::new(path.clone(), fs.clone(), open_files.clone(), opened.failures.clone());
             match lock(&*fs, path) {
                 Ok(Some(lock)) => opened.locks.push(lock),
                 Ok(None) => {
@@ -58,6 +63,11 @@ impl LogDirectories {
             return NoDirectorySnafu.fail();
         }
         Ok(opened)
+    }
+
+    /// Keeps this much of each volume free of records, or a twentieth of it if that is less; 0 = nothing.
+    pub fn keep_free(&self, reserve_bytes_max: u64) {
+        self.directories.iter().for_each(|directory| directory.keep_free(reserve_bytes_max));
     }
 
     fn online(&self) -> impl Iterator<Item = &Arc<LogDirectory>> {

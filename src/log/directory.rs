@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use snafu::ensure;
-use tracing::warn;
+use tokio::sync::Notify;
+use tracing::{error, warn};
 
 use crate::model::{Offset, Timestamp, TopicPartition};
 use crate::runtime::fs::{Durability, File, FileSystem, OpenMode, is_disk_full};
@@ -16,6 +17,7 @@ use super::checkpoint;
 use super::error::{DirectoryOfflineSnafu, DiskFullSnafu, LogError};
 use super::names::FileKind;
 use super::open_files::{LazyFile, OpenFiles};
+use super::room::Room;
 
 /// One of `log.dirs`: where it is, and whether it still works.
 ///
@@ -26,6 +28,9 @@ pub struct LogDirectory {
     pub(super) fs: Arc<dyn FileSystem>,
     pub(super) open_files: Arc<OpenFiles>,
     is_offline: AtomicBool,
+    /// Told when this directory, or another that shares it, goes offline.
+    failures: Arc<Notify>,
+    pub(super) room: Room,
     /// Files and directories that wait for their removal.
     doomed: Mutex<Vec<Doomed>>,
     recovery_points: Checkpoint,
@@ -72,12 +77,19 @@ struct Doomed {
 }
 
 impl LogDirectory {
-    pub(super) fn new(path: PathBuf, fs: Arc<dyn FileSystem>, open_files: Arc<OpenFiles>) -> Self {
+    pub(super) fn new(
+        path: PathBuf,
+        fs: Arc<dyn FileSystem>,
+        open_files: Arc<OpenFiles>,
+        failures: Arc<Notify>,
+    ) -> Self {
         LogDirectory {
             path,
             fs,
             open_files,
             is_offline: AtomicBool::new(false),
+            failures,
+            room: Room::default(),
             doomed: Mutex::default(),
             recovery_points: Mutex::default(),
             high_watermarks: Mutex::default(),
@@ -94,8 +106,17 @@ impl LogDirectory {
         self.is_offline.load(Ordering::Acquire)
     }
 
+    /// As requests and answers name it.
+    pub fn absolute_path(&self) -> String {
+        let absolute = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        absolute.to_string_lossy().into_owned()
+    }
+
     pub(super) fn take_offline(&self) {
-        self.is_offline.store(true, Ordering::Release);
+        if !self.is_offline.swap(true, Ordering::AcqRel) {
+            error!(directory = %self.path.display(), "the log directory is offline from now on");
+            self.failures.notify_one();
+        }
     }
 
     pub(super) fn ensure_online(&self) -> Result<(), LogError> {
@@ -112,7 +133,10 @@ impl LogDirectory {
     ) -> Result<T, LogError> {
         match outcome {
             Ok(value) => Ok(value),
-            Err(source) if is_disk_full(&source) => DiskFullSnafu { doing, path }.fail(),
+            Err(source) if is_disk_full(&source) => {
+                self.note_room(false);
+                DiskFullSnafu { doing, path }.fail()
+            }
             Err(source) => {
                 self.take_offline();
                 Err(LogError::Storage { doing, path: path.to_owned(), source })
@@ -142,8 +166,17 @@ impl LogDirectory {
 
     /// Removes what is due; answers how much that was.
     pub(super) fn remove_due(&self, now: Timestamp) -> Result<usize, LogError> {
+        self.remove_those(|doomed| doomed.due <= now)
+    }
+
+    /// Removes what waits for its removal, whenever it is due.
+    pub(super) fn remove_all(&self) -> Result<usize, LogError> {
+        self.remove_those(|_| true)
+    }
+
+    fn remove_those(&self, is_due: impl Fn(&Doomed) -> bool) -> Result<usize, LogError> {
         self.ensure_online()?;
-        let due: Vec<Doomed> = self.doomed.lock().extract_if(.., |doomed| doomed.due <= now).collect();
+        let due: Vec<Doomed> = self.doomed.lock().extract_if(.., |doomed| is_due(doomed)).collect();
         for doomed in &due {
             let removed = match self.fs.metadata(&doomed.path) {
                 Ok(found) if found.is_directory => self.fs.remove_dir_all(&doomed.path),

@@ -11,7 +11,7 @@ use crate::runtime::fs::OpenMode;
 use super::directory::Place;
 use super::error::LogError;
 use super::index::Waiting;
-use super::names::{FileKind, Stage, parse_file_name};
+use super::names::{FileKind, MOVE_MARK, Stage, parse_file_name};
 use super::partition_log::{LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA};
 use super::scan::{HeaderScan, ScanError};
 
@@ -92,6 +92,8 @@ impl Files {
                 }
                 Some((_, _, Stage::Deleted)) => files.leftovers.push(entry.name),
                 None if entry.name.ends_with(".tmp") => files.leftovers.push(entry.name),
+                // The other directory of the partition is gone, or this is the copy.
+                None if entry.name == MOVE_MARK => files.leftovers.push(entry.name),
                 None => {
                     files.has_partition_metadata |= entry.name == PARTITION_METADATA;
                     files.has_leader_epochs |= entry.name == LEADER_EPOCH_CHECKPOINT;

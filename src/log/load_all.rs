@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use snafu::ensure;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use crate::model::{Offset, Timestamp, TopicPartition};
 use crate::runtime::Random;
@@ -22,12 +22,23 @@ use super::partition_log::Log;
 
 /// A directory that holds a log, and what the checkpoints say of it.
 pub(super) struct FoundLog {
-    directory: Arc<LogDirectory>,
-    topic_partition: TopicPartition,
+    pub(super) directory: Arc<LogDirectory>,
+    /// Of the folder.
+    pub(super) name: String,
+    pub(super) topic_partition: TopicPartition,
+    /// It is the copy that a move makes.
+    pub(super) is_future: bool,
     is_clean: bool,
     recovery_point: Offset,
     log_start_offset: Offset,
     high_watermark: Offset,
+}
+
+/// Logs by partition, and the copies that moves make of some.
+#[derive(Default)]
+pub(super) struct LoadedLogs {
+    pub(super) logs: HashMap<TopicPartition, Arc<Log>>,
+    pub(super) futures: HashMap<TopicPartition, Arc<Log>>,
 }
 
 /// Looks for logs in a directory of `log.dirs`, and takes its mark of a clean shutdown away: from now on it
@@ -37,13 +48,15 @@ pub(super) fn find_logs(directory: &Arc<LogDirectory>, now: Timestamp) -> Result
     let log_starts = directory.read_checkpoint(WhichCheckpoint::LogStart)?;
     let high_watermarks = directory.read_checkpoint(WhichCheckpoint::HighWatermark)?;
     directory.read_checkpoint(WhichCheckpoint::Cleaner)?;
-    let topic_partitions = list_partitions(directory, now)?;
+    let folders = list_partitions(directory, now)?;
     let is_clean = take_clean_mark(directory)?;
     let offset = |offsets: &BTreeMap<TopicPartition, Offset>, topic_partition: &TopicPartition| {
         offsets.get(topic_partition).copied().unwrap_or(Offset::ZERO)
     };
-    let found = topic_partitions.into_iter().map(|topic_partition| FoundLog {
+    let found = folders.into_iter().map(|(name, topic_partition, is_future)| FoundLog {
         directory: directory.clone(),
+        name,
+        is_future,
         is_clean,
         recovery_point: offset(&recovery_points, &topic_partition),
         log_start_offset: offset(&log_starts, &topic_partition),
@@ -53,17 +66,19 @@ pub(super) fn find_logs(directory: &Arc<LogDirectory>, now: Timestamp) -> Result
     Ok(found.collect())
 }
 
-fn list_partitions(directory: &LogDirectory, now: Timestamp) -> Result<Vec<TopicPartition>, LogError> {
+/// The folders of logs, and whether each is the copy of a move.
+fn list_partitions(
+    directory: &LogDirectory,
+    now: Timestamp,
+) -> Result<Vec<(String, TopicPartition, bool)>, LogError> {
     let entries = directory.check(directory.fs.list(directory.path()), "listing", directory.path())?;
-    let mut topic_partitions = Vec::new();
+    let mut folders = Vec::new();
     for entry in entries.into_iter().filter(|entry| entry.is_directory) {
         let path = directory.path().join(&entry.name);
         match classify_directory(&entry.name) {
-            DirectoryKind::Partition(topic_partition) => topic_partitions.push(topic_partition),
+            DirectoryKind::Partition(topic_partition) => folders.push((entry.name, topic_partition, false)),
+            DirectoryKind::Future(topic_partition) => folders.push((entry.name, topic_partition, true)),
             DirectoryKind::Deleted => directory.remove_later(path, now),
-            DirectoryKind::Future(_) => {
-                warn!(directory = %path.display(), "leaving a log alone that was being moved between directories");
-            }
             DirectoryKind::Ignored => {}
             DirectoryKind::Foreign => {
                 let message = "the folder is not named topic-partition: it does not belong into log.dirs";
@@ -71,7 +86,7 @@ fn list_partitions(directory: &LogDirectory, now: Timestamp) -> Result<Vec<Topic
             }
         }
     }
-    Ok(topic_partitions)
+    Ok(folders)
 }
 
 fn take_clean_mark(directory: &LogDirectory) -> Result<bool, LogError> {
@@ -98,7 +113,7 @@ const SINGLE_SYNCS_MAX: usize = 32;
 impl Loader<'_> {
     /// Loads, and makes durable what was recovered, before anybody is shown it. A recovery that is stopped
     /// keeps what it has done: the next start does not begin again.
-    pub(super) fn load(&self, found: Vec<FoundLog>) -> Result<HashMap<TopicPartition, Arc<Log>>, LogError> {
+    pub(super) fn load(&self, found: Vec<FoundLog>) -> Result<LoadedLogs, LogError> {
         self.refuse_twins(&found)?;
         let next = AtomicUsize::new(0);
         let online = self.directories.iter().filter(|directory| !directory.is_offline()).count();
@@ -125,9 +140,9 @@ impl Loader<'_> {
     fn refuse_twins(&self, found: &[FoundLog]) -> Result<(), LogError> {
         let mut seen = HashMap::new();
         for log in found {
-            if let Some(other) = seen.insert(&log.topic_partition, log.directory.path()) {
+            if let Some(other) = seen.insert((&log.topic_partition, log.is_future), log.directory.path()) {
                 let message = format!("the partition is also in {}", other.display());
-                let path = log.directory.path().join(log.topic_partition.to_string());
+                let path = log.directory.path().join(&log.name);
                 return UnusableDirectorySnafu { path, message }.fail();
             }
         }
@@ -138,8 +153,8 @@ impl Loader<'_> {
         &self,
         results: &mpsc::Receiver<Result<Arc<Log>, LogError>>,
         total: usize,
-    ) -> Result<HashMap<TopicPartition, Arc<Log>>, LogError> {
-        let mut logs = HashMap::with_capacity(total);
+    ) -> Result<LoadedLogs, LogError> {
+        let mut loaded = LoadedLogs::default();
         let mut unsaved: Vec<Arc<Log>> = Vec::new();
         let mut failed = 0;
         let mut is_stopped = false;
@@ -150,7 +165,7 @@ impl Loader<'_> {
                     if log.needs_sync() {
                         unsaved.push(log.clone());
                     }
-                    logs.insert(log.topic_partition().clone(), log);
+                    loaded.add(log);
                 }
                 Ok(Err(LogError::Stopped)) => is_stopped = true,
                 Ok(Err(LogError::DirectoryOffline { .. })) => failed += 1,
@@ -162,14 +177,14 @@ impl Loader<'_> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if last_progress.elapsed() >= PROGRESS_INTERVAL {
-                info!(loaded = logs.len(), failed, total, "loading logs");
+                info!(loaded = loaded.logs.len(), failed, total, "loading logs");
                 self.save(&std::mem::take(&mut unsaved));
                 last_progress = Instant::now();
             }
         }
         self.save(&unsaved);
         ensure!(!is_stopped, StoppedSnafu);
-        Ok(logs)
+        Ok(loaded)
     }
 
     /// Makes recovered logs durable and notes that they are.
@@ -193,7 +208,7 @@ impl Loader<'_> {
         }
         found.directory.ensure_online()?;
         let config = (self.options.config_of)(&found.topic_partition.topic);
-        let place = Place::new(found.directory.clone(), &found.topic_partition.to_string());
+        let place = Place::new(found.directory.clone(), &found.name);
         let loaded = load(
             &place,
             &LoadOptions {
@@ -215,8 +230,21 @@ impl Loader<'_> {
         })?;
         let topic_partition = found.topic_partition.clone();
         let log = Log::new(topic_partition, place, config, loaded, self.random.clone(), self.options.now);
+        log.is_future.store(found.is_future, Ordering::Release);
         log.advance_high_watermark(found.high_watermark);
         Ok(Arc::new(log))
+    }
+}
+
+impl LoadedLogs {
+    fn add(&mut self, log: Arc<Log>) {
+        let of = log.topic_partition().clone();
+        let is_future = log.is_future.load(Ordering::Acquire);
+        if is_future {
+            self.futures.insert(of, log)
+        } else {
+            self.logs.insert(of, log)
+        };
     }
 }
 

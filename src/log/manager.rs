@@ -1,10 +1,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 use tracing::{debug, error, info};
 
 use crate::model::{BrokerEpoch, Offset, Timestamp, TopicId, TopicName, TopicPartition};
@@ -19,7 +20,7 @@ use super::directory::{LogDirectory, Place, WhichCheckpoint};
 use super::error::{LogError, NoDirectorySnafu};
 use super::load::{LoadOptions, load};
 use super::load_all::{Loader, find_logs, sync_logs};
-use super::names::deleted_directory_name;
+use super::moves::demote_copies;
 use super::partition_log::{Loaded, Log};
 
 /// All logs of this broker, in all of its `log.dirs`.
@@ -28,12 +29,17 @@ use super::partition_log::{Loaded, Log};
 /// the ticks at Kafka's intervals. A failure in a directory takes only that one offline: see
 /// [`offline_directories`](LogManager::offline_directories).
 pub struct LogManager {
-    directories: Vec<Arc<LogDirectory>>,
+    pub(super) directories: Vec<Arc<LogDirectory>>,
     _locks: Vec<Box<dyn FileLock>>,
-    logs: RwLock<HashMap<TopicPartition, Arc<Log>>>,
-    /// One log at a time is created or deleted.
-    changing: Mutex<()>,
-    random: Random,
+    failures: Arc<Notify>,
+    pub(super) logs: RwLock<HashMap<TopicPartition, Arc<Log>>>,
+    /// The copies that moves between directories make.
+    pub(super) futures: RwLock<HashMap<TopicPartition, Arc<Log>>>,
+    /// Where logs are to be created that are not there yet.
+    pub(super) preferred: Mutex<HashMap<TopicPartition, PathBuf>>,
+    /// One log at a time is created, moved or deleted.
+    pub(super) changing: Mutex<()>,
+    pub(super) random: Random,
 }
 
 /// A log directory as DescribeLogDirs shows it.
@@ -79,11 +85,19 @@ impl LogManager {
                 }
             }
         }
-        let logs = Loader { options, random: &random, directories: &directories.directories }.load(found)?;
+        demote_copies(&mut found, &random)?;
+        let loaded =
+            Loader { options, random: &random, directories: &directories.directories }.load(found)?;
+        for log in loaded.futures.keys().filter_map(|of| loaded.logs.get(of)) {
+            log.set_moving(true);
+        }
         let manager = LogManager {
             directories: directories.directories,
             _locks: directories.locks,
-            logs: RwLock::new(logs),
+            failures: directories.failures,
+            logs: RwLock::new(loaded.logs),
+            futures: RwLock::new(loaded.futures),
+            preferred: Mutex::default(),
             changing: Mutex::new(()),
             random,
         };
@@ -115,6 +129,11 @@ impl LogManager {
         self.directories.iter().filter(|directory| directory.is_offline()).cloned().collect()
     }
 
+    /// Resolves when a directory has gone offline since it was last asked; one task may ask.
+    pub async fn directory_failed(&self) {
+        self.failures.notified().await;
+    }
+
     /// Whether a log of this partition lies in a directory that is offline.
     pub fn is_offline(&self, topic_partition: &TopicPartition) -> bool {
         self.logs.read().get(topic_partition).is_some_and(|log| log.directory().is_offline())
@@ -124,13 +143,15 @@ impl LogManager {
         self.directories.iter().filter(|directory| !directory.is_offline())
     }
 
+    /// With the copies that moves make.
     fn logs_in(&self, directory: &Arc<LogDirectory>) -> Vec<Arc<Log>> {
-        let logs = self.logs.read();
-        logs.values().filter(|log| Arc::ptr_eq(log.directory(), directory)).cloned().collect()
+        let (logs, futures) = (self.logs.read(), self.futures.read());
+        let all = logs.values().chain(futures.values());
+        all.filter(|log| Arc::ptr_eq(log.directory(), directory)).cloned().collect()
     }
 
-    /// The log of a partition, created if there is none: in `preferred` if that is online, else in the online
-    /// directory with the fewest logs.
+    /// The log of a partition, created if there is none: in the directory that was [preferred](Self::prefer), or is by
+    /// `preferred`, if that is online, else in the online directory with the fewest logs.
     ///
     /// A zero `topic_id` is not written. Errors: [`LogError::InconsistentTopicId`] if there is a log of another
     /// topic of this name, [`LogError::NoDirectory`], and those of storage.
@@ -164,7 +185,8 @@ impl LogManager {
         preferred: Option<&Path>,
         now: Timestamp,
     ) -> Result<Arc<Log>, LogError> {
-        let directory = self.directory_for_new(preferred)?;
+        let asked_for = self.take_preferred(topic_partition);
+        let directory = self.directory_for_new(asked_for.as_deref().or(preferred))?;
         let place = Place::new(directory.clone(), &topic_partition.to_string());
         let path = place.path();
         // A crash may have come between the removal of an earlier log of this name and the checkpoints'.
@@ -202,17 +224,13 @@ impl LogManager {
     /// Partitions without a log are passed over. Durable when it returns.
     pub fn delete(&self, topic_partitions: &[TopicPartition], now: Timestamp) -> Result<(), LogError> {
         let _changing = self.changing.lock();
-        for directory in self.online() {
-            let deleted: Vec<Arc<Log>> = {
-                let mut logs = self.logs.write();
-                let is_here = |topic_partition: &&TopicPartition| {
-                    logs.get(*topic_partition).is_some_and(|log| Arc::ptr_eq(log.directory(), directory))
-                };
-                let here: Vec<&TopicPartition> = topic_partitions.iter().filter(is_here).collect();
-                here.into_iter().filter_map(|topic_partition| logs.remove(topic_partition)).collect()
-            };
-            if !deleted.is_empty() {
-                self.delete_in(directory, &deleted, now)?;
+        // Copies first: a crash must not leave one whose log is gone.
+        for logs in [&self.futures, &self.logs] {
+            for directory in self.online() {
+                let deleted = take_out(&mut logs.write(), topic_partitions, directory);
+                if !deleted.is_empty() {
+                    self.delete_in(directory, &deleted, now)?;
+                }
             }
         }
         Ok(())
@@ -225,10 +243,7 @@ impl LogManager {
         now: Timestamp,
     ) -> Result<(), LogError> {
         for log in deleted {
-            log.close();
-            let name = deleted_directory_name(log.topic_partition(), self.random.bytes());
-            let path = log.place.rename(&name)?;
-            directory.remove_later(path, now.plus_ms(log.config_now().file_delete_delay_ms));
+            self.rename_for_deletion(log, now)?;
         }
         directory.sync()?;
         let names: Vec<TopicPartition> = deleted.iter().map(|log| log.topic_partition().clone()).collect();
@@ -238,8 +253,12 @@ impl LogManager {
     /// Deletes what retention no longer keeps, in all logs, and removes files whose delay is over. Answers how
     /// many segments were deleted.
     pub fn retention_tick(&self, now: Timestamp) -> usize {
+        self.retain_in(self.logs().into_iter().chain(self.futures()), now)
+    }
+
+    fn retain_in(&self, logs: impl Iterator<Item = Arc<Log>>, now: Timestamp) -> usize {
         let mut count = 0;
-        for log in self.logs() {
+        for log in logs {
             match log.apply_retention(now) {
                 Ok(deleted) => count += deleted,
                 Err(LogError::Closed { .. } | LogError::DirectoryOffline { .. }) => {}
@@ -249,16 +268,24 @@ impl LogManager {
         count
     }
 
-    /// Removes deleted files and directories whose delay is over.
+    /// Removes deleted files and directories whose delay is over. In a directory that is short of room nothing is
+    /// waited for: retention is applied at once, and what is deleted goes.
     pub fn removal_tick(&self, now: Timestamp) {
         for directory in self.online() {
+            directory.look_for_room();
+            if directory.is_short_of_room() {
+                self.retain_in(self.logs_in(directory).into_iter(), now);
+                report(directory, "removing deleted files", directory.remove_all().map(|_| ()));
+                directory.look_for_room();
+                continue;
+            }
             report(directory, "removing deleted files", directory.remove_due(now).map(|_| ()));
         }
     }
 
     /// Flushes logs that `flush.ms` asks for.
     pub fn flush_tick(&self, now: Timestamp) {
-        for log in self.logs().into_iter().filter(|log| log.is_flush_due(now)) {
+        for log in self.logs().into_iter().chain(self.futures()).filter(|log| log.is_flush_due(now)) {
             if let Err(error) = log.flush(FlushWanted::Everything, now) {
                 report_log(&log, "flushing", &error);
             }
@@ -293,16 +320,22 @@ impl LogManager {
         }
     }
 
-    fn checkpoint_recovery_points_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
+    pub(super) fn checkpoint_recovery_points_of(
+        &self,
+        directory: &Arc<LogDirectory>,
+    ) -> Result<(), LogError> {
         self.write_offsets(directory, WhichCheckpoint::RecoveryPoint, |log| Some(log.recovery_point()))
     }
 
-    fn checkpoint_high_watermarks_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
+    pub(super) fn checkpoint_high_watermarks_of(
+        &self,
+        directory: &Arc<LogDirectory>,
+    ) -> Result<(), LogError> {
         self.write_offsets(directory, WhichCheckpoint::HighWatermark, |log| Some(log.high_watermark()))
     }
 
     /// Only where the log starts later than its files do: else the files say it.
-    fn checkpoint_log_starts_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
+    pub(super) fn checkpoint_log_starts_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
         self.write_offsets(directory, WhichCheckpoint::LogStart, |log| {
             let first_base = log.segments.load().first().map_or(Offset::ZERO, |segment| segment.base_offset);
             Some(log.log_start_offset()).filter(|&offset| offset > first_base)
@@ -358,13 +391,26 @@ impl LogManager {
     }
 }
 
+/// Those of the partitions that lie in the directory.
+fn take_out(
+    logs: &mut HashMap<TopicPartition, Arc<Log>>,
+    topic_partitions: &[TopicPartition],
+    directory: &Arc<LogDirectory>,
+) -> Vec<Arc<Log>> {
+    let is_here = |topic_partition: &&TopicPartition| {
+        logs.get(*topic_partition).is_some_and(|log| Arc::ptr_eq(log.directory(), directory))
+    };
+    let here: Vec<&TopicPartition> = topic_partitions.iter().filter(is_here).collect();
+    here.into_iter().filter_map(|topic_partition| logs.remove(topic_partition)).collect()
+}
+
 fn report(directory: &LogDirectory, doing: &'static str, outcome: Result<(), LogError>) {
     if let Err(error) = outcome {
         error!(directory = %directory.path().display(), %error, doing, "a log directory has a problem");
     }
 }
 
-fn report_log(log: &Log, doing: &'static str, error: &LogError) {
+pub(super) fn report_log(log: &Log, doing: &'static str, error: &LogError) {
     let TopicPartition { topic, partition } = log.topic_partition();
     error!(%topic, %partition, %error, doing, "a log has a problem");
 }

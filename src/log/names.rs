@@ -190,6 +190,22 @@ pub(super) fn deleted_directory_name(topic_partition: &TopicPartition, unique: [
     topic + &tail
 }
 
+/// The name of the directory that a partition is moved into, as long as it is copied; `None` if the file system would
+/// not take it. `unique` keeps apart moves of equally named partitions.
+pub(super) fn future_directory_name(topic_partition: &TopicPartition, unique: [u8; 16]) -> Option<String> {
+    let name = format!("{topic_partition}.{:032x}-future", u128::from_be_bytes(unique));
+    (name.len() <= NAME_LENGTH_MAX).then_some(name)
+}
+
+/// Whether a partition's name is short enough for a move between log directories (KAFKA-4893).
+pub fn can_be_moved(topic_partition: &TopicPartition) -> bool {
+    future_directory_name(topic_partition, [0; 16]).is_some()
+}
+
+/// Lies in a directory that is about to take the place of another one of the same partition, until the other one is
+/// gone: where both are found, this one is the copy.
+pub(super) const MOVE_MARK: &str = "moved-from";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +249,17 @@ mod tests {
         for foreign in ["lost+found", "t", "t-", "t-x", "t-+1", "t-99999999999", "t-0.12-delete", "-1"] {
             check(foreign, DirectoryKind::Foreign);
         }
+    }
+
+    #[test]
+    fn names_that_are_too_long_cannot_be_moved() {
+        let name = future_directory_name(&partition(&"x".repeat(212), 7), [0xab; 16]).unwrap();
+        check(&name, DirectoryKind::Future(partition(&"x".repeat(212), 7)));
+        assert_eq!(
+            future_directory_name(&partition(&"x".repeat(213), 7), [0xab; 16]).map(|name| name.len()),
+            Some(255)
+        );
+        assert!(!can_be_moved(&partition(&"x".repeat(213), 77)));
     }
 
     #[test]

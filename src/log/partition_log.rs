@@ -28,7 +28,8 @@ use super::segment::Segment;
 /// Writers take turns behind one lock and write inline; those that wait are written together by the one that
 /// holds it. Readers take no lock of the log: they see a snapshot of the segments and published offsets. An
 /// append publishes the segment's size last but for the log end offset, so that whoever knows an offset finds
-/// its records. Order of locks: `flushing`, `writer`, then any other one, of which no two are held at once.
+/// its records. Order of locks: `flushing`, `writer`, then any other one, of which no two are held at once. Only the end
+/// of a move holds those of two logs: those of the old one first.
 pub struct Log {
     pub(super) topic_partition: TopicPartition,
     pub(super) place: Place,
@@ -57,6 +58,10 @@ pub struct Log {
     /// Small files that were written since, by name.
     pub(super) unsynced: Mutex<BTreeSet<String>>,
     pub(super) is_closed: AtomicBool,
+    /// It is the copy that a move makes, and no replica yet.
+    pub(super) is_future: AtomicBool,
+    /// It is being copied: what compaction removed here would stay there. Changed under the append lock.
+    pub(super) is_moving: AtomicBool,
     topic_id: Mutex<TopicId>,
     pub(super) epochs: RwLock<LeaderEpochCache>,
     pub(super) waiting: Mutex<Vec<Arc<WaitingAppend>>>,
@@ -156,6 +161,8 @@ impl Log {
             is_epochs_file_stale: AtomicBool::new(loaded.is_epochs_file_stale),
             unsynced: Mutex::new(loaded.unsynced),
             is_closed: AtomicBool::new(false),
+            is_future: AtomicBool::new(false),
+            is_moving: AtomicBool::new(false),
             topic_id: Mutex::new(loaded.topic_id),
             epochs: RwLock::new(loaded.epochs),
             waiting: Mutex::default(),
@@ -212,6 +219,11 @@ impl Log {
     pub fn last_stable_offset(&self) -> Offset {
         let first_unstable = self.first_unstable_offset.load(Ordering::Acquire);
         self.high_watermark().min(Offset(first_unstable))
+    }
+
+    /// How often records were cut off the end: a copy of this log has to be compared again then.
+    pub fn truncations(&self) -> u64 {
+        self.truncations.load(Ordering::Acquire)
     }
 
     /// Everything below is durable.
@@ -366,6 +378,11 @@ impl Log {
     pub(super) fn close(&self) {
         let _flushing = self.flushing.lock();
         let _writer = self.writer.lock();
+        self.close_locked();
+    }
+
+    /// The caller holds both locks.
+    pub(super) fn close_locked(&self) {
         self.is_closed.store(true, Ordering::Release);
         for segment in self.segments.load().iter() {
             segment.note_deleted();

@@ -101,6 +101,16 @@ pub struct OpenTransaction {
     pub last_timestamp: Timestamp,
 }
 
+/// How much a [`ProducerAppend`] held at some moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AppendMark {
+    entries: usize,
+    started: usize,
+    completed: usize,
+    verified: usize,
+    end_offset: Option<Offset>,
+}
+
 /// A transaction whose marker was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletedTransaction {
@@ -403,6 +413,26 @@ impl Verification {
 }
 
 impl ProducerAppend {
+    /// To [rewind](Self::rewind) to.
+    pub(super) fn mark(&self) -> AppendMark {
+        AppendMark {
+            entries: self.entries.len(),
+            started: self.started.len(),
+            completed: self.completed.len(),
+            verified: self.verified.len(),
+            end_offset: self.end_offset,
+        }
+    }
+
+    /// Undoes the batches that were checked since. They are of producers that had none in it then.
+    pub(super) fn rewind(&mut self, mark: AppendMark) {
+        self.entries.truncate(mark.entries);
+        self.started.truncate(mark.started);
+        self.completed.truncate(mark.completed);
+        self.verified.truncate(mark.verified);
+        self.end_offset = mark.end_offset;
+    }
+
     fn entry(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
         self.entries.iter().find(|(known, _)| *known == producer_id).map(|(_, entry)| entry)
     }

@@ -82,6 +82,11 @@ impl Log {
         })
     }
 
+    /// Turns the outcome of reading a [`FileSlice`] of this log into this room's: a failure takes the directory offline.
+    pub fn check_read<T>(&self, outcome: std::io::Result<T>) -> Result<T, LogError> {
+        self.place.check(outcome, "reading", &self.place.path())
+    }
+
     fn ensure_in_range(&self, offset: Offset, log_end_offset: Offset) -> Result<(), LogError> {
         let log_start_offset = self.log_start_offset();
         ensure!(

@@ -35,8 +35,8 @@ impl Bench {
     pub(super) fn new() -> Self {
         let fs = MemoryFileSystem::new(Clock::manual(Timestamp(1_000_000)));
         fs.create_dir_all(Path::new("/data/t-0")).unwrap();
-        let directory =
-            LogDirectory::new("/data".into(), Arc::new(fs.clone()), Arc::new(OpenFiles::new(100)));
+        let open_files = Arc::new(OpenFiles::new(100));
+        let directory = LogDirectory::new("/data".into(), Arc::new(fs.clone()), open_files, Arc::default());
         Bench { fs, place: Arc::new(Place::new(Arc::new(directory), "t-0")) }
     }
 

@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use tracing::{debug, error, info, warn};
@@ -96,7 +97,9 @@ impl LogCleaner {
         let mut due = Vec::new();
         for log in &logs {
             let config = log.config();
-            if !self.ledger.lock().is_free(log.topic_partition(), &config, now) {
+            if log.is_moving.load(Ordering::Acquire)
+                || !self.ledger.lock().is_free(log.topic_partition(), &config, now)
+            {
                 continue;
             }
             match log.examine(now) {

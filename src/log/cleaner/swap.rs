@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::log::error::LogError;
+use snafu::ensure;
+
+use crate::log::error::{LogError, SegmentDeletedSnafu};
 use crate::log::index::Index;
 use crate::log::names::{FileKind, Stage};
 use crate::log::partition_log::Log;
@@ -20,7 +22,7 @@ impl Log {
     /// meanwhile: readers that find an old segment gone wait for the append lock and look again.
     ///
     /// Errors: [`LogError::SegmentDeleted`] if the segments are not those of the log any more, or records
-    /// were cut off since `truncations`; nothing was changed then.
+    /// were cut off since `truncations`, or a move has begun; nothing was changed then.
     pub(super) fn replace_segments(
         &self,
         old: &[Arc<Segment>],
@@ -33,6 +35,8 @@ impl Log {
             let _writer = self.writer.lock();
             self.ensure_open()?;
             self.ensure_untouched(truncations)?;
+            // Else a move would copy what was removed here before, and not what was removed because of it.
+            ensure!(!self.is_moving.load(Ordering::Acquire), SegmentDeletedSnafu);
             let segments = self.segments.load_full();
             let Some(first) = position_of(&segments, old) else { return Err(LogError::SegmentDeleted) };
             self.is_directory_changed.store(true, Ordering::Release);

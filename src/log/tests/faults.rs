@@ -4,7 +4,8 @@ use std::io;
 
 use super::super::testing::*;
 use super::super::{FlushWanted, LogError};
-use crate::model::Offset;
+use crate::model::{LeaderEpoch, Offset};
+use crate::records::AppendOrigin;
 use crate::runtime::fs::{Fault, FaultOutcome, FileSystem, Operation};
 
 fn fail(machine: &Machine, on: Operation, kind: io::ErrorKind) {
@@ -56,6 +57,70 @@ fn retention_makes_room_on_a_full_disk() {
     machine.clock.advance_ms(60_001);
     manager.removal_tick(machine.now());
     assert!(!log.directory().is_offline());
+}
+
+#[test]
+fn records_leave_room_for_the_work_that_makes_room() {
+    let mut machine = Machine::small_segments(300);
+    machine.config.retention_bytes = Some(900);
+    let (manager, log) = machine.start_log();
+    machine.fs.set_capacity_bytes(20_000);
+    log.directory().keep_free(1 << 30);
+    let usable = || machine.fs.space(std::path::Path::new("/")).unwrap().usable_bytes;
+    let value = "x".repeat(100);
+    let refused = loop {
+        match log.append_values(&[&value]) {
+            Ok(_) => assert!(log.log_end_offset() < Offset(200)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, LogError::DiskFull { .. }) && log.directory().is_short_of_room());
+    // A twentieth of the volume.
+    assert!((900..1_300).contains(&usable()), "{}", usable());
+    assert_eq!(log.values().len() as i64, log.log_end_offset().0);
+    // Coordinators may take half of it.
+    let state = || {
+        let batch = batch(&[(5_000, value.as_str())]);
+        log.append_as_leader(validated(batch), LeaderEpoch(0), AppendOrigin::Coordinator, machine.now())
+    };
+    assert!(state().is_ok());
+    while state().is_ok() {}
+    assert!((300..700).contains(&usable()), "{}", usable());
+    assert!(!log.directory().is_offline());
+    // Nothing is waited for: neither the next look at retention, nor the delay of a removal.
+    log.advance_high_watermark(log.log_end_offset());
+    manager.removal_tick(machine.now());
+    assert!(!log.directory().is_short_of_room() && usable() > 15_000, "{}", usable());
+    log.append_values(&[&value]).unwrap();
+    machine.check_files(&log);
+}
+
+#[test]
+fn a_disk_that_others_fill_is_noticed() {
+    let machine = Machine::small_segments(10_000);
+    let (manager, log) = machine.start_log();
+    log.directory().keep_free(1_000);
+    machine.fs.set_capacity_bytes(1 << 20);
+    log.append_values(&["a"]).unwrap();
+    machine.fs.set_capacity_bytes(10);
+    manager.removal_tick(machine.now());
+    assert!(log.directory().is_short_of_room());
+    machine.fs.set_capacity_bytes(1 << 20);
+    manager.removal_tick(machine.now());
+    assert!(!log.directory().is_short_of_room());
+}
+
+#[test]
+fn a_record_set_that_is_refused_leaves_nothing_with_its_producer() {
+    let machine = Machine::small_segments(10_000);
+    let (_, log) = machine.start_log();
+    let mut records = validated(sequenced(7, 0, &["a"]));
+    records.batches.extend(validated(sequenced(7, 5, &["b"])).batches);
+    let refused = log.append_as_leader(records, LeaderEpoch(0), AppendOrigin::Client, machine.now());
+    assert!(matches!(refused, Err(LogError::Producer { .. })), "{refused:?}");
+    let info = log.append_batch(sequenced(7, 0, &["a"])).unwrap();
+    assert!(!info.is_duplicate && info.first_offset == Offset(0));
+    assert_eq!(log.values().len(), 1);
 }
 
 #[test]
