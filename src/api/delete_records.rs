@@ -103,7 +103,8 @@ async fn wait_for_followers(
 
 /// Rolls and renames files, so off the connection's worker.
 async fn raise_log_start(partition: Arc<Partition>, offset: Offset) -> Result<Offset, ErrorCode> {
-    let raised = tokio::task::spawn_blocking(move || partition.log().delete_records_before(offset));
+    let raised =
+        tokio::task::spawn_blocking(move || partition.with_log(|log| log.delete_records_before(offset)));
     match raised.await {
         Ok(Ok(low_watermark)) => Ok(low_watermark),
         Ok(Err(error)) => Err(replica_error(&crate::replica::ReplicaError::from(error))),

@@ -1,13 +1,13 @@
 //! What lies in this broker's log directories, and how much.
 //!
 //! Behaviour: one entry for each configured directory, whatever was asked for; one that is offline is
-//! KAFKA_STORAGE_ERROR. Replicas that move between directories are not built yet, so none is a future one.
+//! KAFKA_STORAGE_ERROR. The copies that moves make are future replicas, whose lag is what they lack of their log.
 //!
 //! Versions: 1 throttle before quota · 2 flexible · 3 top-level error · 4 sizes of volumes (KIP-827) ·
 //! 5 cordoned (KIP-1066), always false.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use wire::describe_log_dirs_response::{
@@ -58,12 +58,16 @@ fn wanted(request: &DescribeLogDirsRequest) -> Option<HashSet<TopicPartition>> {
 
 fn describe(logs: &LogManager, wanted: Option<&HashSet<TopicPartition>>) -> Vec<DescribeLogDirsResult> {
     let mut of_directory: HashMap<PathBuf, Topics> = HashMap::new();
-    for log in logs.logs() {
+    let mut add = |log: &Log, described: DescribeLogDirsPartition| {
         let of = log.topic_partition();
         if wanted.is_none_or(|wanted| wanted.contains(of)) {
             let topics = of_directory.entry(log.directory().path().to_owned()).or_default();
-            topics.entry(of.topic.clone()).or_default().insert(of.partition, describe_log(&log));
+            topics.entry(of.topic.clone()).or_default().insert(of.partition, described);
         }
+    };
+    logs.logs().iter().for_each(|log| add(log, describe_log(log)));
+    for future in logs.futures() {
+        add(&future, describe_future(&future, logs.log(future.topic_partition()).as_deref()));
     }
     let results = logs.directories().into_iter().map(|status| {
         let topics = of_directory.remove(status.directory.path()).unwrap_or_default();
@@ -83,8 +87,15 @@ fn describe_log(log: &Log) -> DescribeLogDirsPartition {
     }
 }
 
+/// `log` = what it is a copy of.
+fn describe_future(future: &Log, log: Option<&Log>) -> DescribeLogDirsPartition {
+    let end = future.log_end_offset();
+    let offset_lag = log.map_or(-1, |log| log.log_end_offset().since(end));
+    DescribeLogDirsPartition { offset_lag, is_future_key: true, ..describe_log(future) }
+}
+
 fn describe_directory(status: &DirectoryStatus, topics: Topics) -> DescribeLogDirsResult {
-    let log_dir = absolute(status.directory.path());
+    let log_dir: Str = status.directory.absolute_path().into();
     if status.directory.is_offline() {
         let error_code = ErrorCode::KafkaStorageError.code();
         return DescribeLogDirsResult { error_code, log_dir, ..DescribeLogDirsResult::default() };
@@ -100,9 +111,4 @@ fn describe_directory(status: &DirectoryStatus, topics: Topics) -> DescribeLogDi
     });
     result.topics = topics.collect();
     result
-}
-
-fn absolute(path: &Path) -> Str {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute.to_string_lossy().into_owned().into()
 }

@@ -11,7 +11,7 @@ use crate::group::GroupError;
 use crate::log::{LogError, ProducerError};
 use crate::metadata::control::{ControlOutcome, ControlRefusal};
 use crate::records::{RecordsError, Refusal};
-use crate::replica::ReplicaError;
+use crate::replica::{AlterLogDirError, ReplicaError};
 use crate::txn::{MarkerError, TxnError};
 
 /// What a response tells its client about the request or one item of it.
@@ -602,6 +602,18 @@ pub(super) fn control_outcome(outcome: ControlOutcome) -> ErrorCode {
         ControlOutcome::InconsistentTopicId => ErrorCode::InconsistentTopicId,
         ControlOutcome::StorageError => ErrorCode::KafkaStorageError,
         ControlOutcome::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+    }
+}
+
+/// Answers about a move between log directories.
+pub(super) fn alter_log_dir_error(error: &AlterLogDirError) -> ErrorCode {
+    match error {
+        AlterLogDirError::NameTooLong => ErrorCode::InvalidTopicException,
+        AlterLogDirError::LogDirNotFound => ErrorCode::LogDirNotFound,
+        AlterLogDirError::DirectoryOffline => ErrorCode::KafkaStorageError,
+        AlterLogDirError::NoReplica => ErrorCode::ReplicaNotAvailable,
+        AlterLogDirError::UnknownTopicOrPartition => ErrorCode::UnknownTopicOrPartition,
+        AlterLogDirError::Storage { source } => log_error(source),
     }
 }
 

@@ -119,7 +119,7 @@ async fn list(
     let high_watermark = partition.visible_end(Isolation::HighWatermark);
     let count = usize::try_from(wanted.max_num_offsets).unwrap_or(0);
     let (timestamp, now) = (Timestamp(wanted.timestamp), services.clock.now());
-    let list = move || partition.log().offsets_before(timestamp, count, now);
+    let list = move || partition.with_log(|log| log.offsets_before(timestamp, count, now));
     let listed = match tokio::task::spawn_blocking(list).await {
         Ok(listed) => listed.map_err(|error| replica_error(&error.into()))?,
         Err(_) => return Err(ErrorCode::UnknownServerError),
@@ -213,8 +213,8 @@ async fn search(
     end: Offset,
 ) -> Result<Found, ErrorCode> {
     let search = move || match timestamp {
-        Some(timestamp) => partition.log().fetch_offset_by_timestamp(timestamp),
-        None => partition.log().fetch_offset_of_max_timestamp(),
+        Some(timestamp) => partition.with_log(|log| log.fetch_offset_by_timestamp(timestamp)),
+        None => partition.with_log(|log| log.fetch_offset_of_max_timestamp()),
     };
     let found = match tokio::task::spawn_blocking(search).await {
         Ok(found) => found.map_err(|error| replica_error(&error.into()))?,

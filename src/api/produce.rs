@@ -127,7 +127,7 @@ async fn open_transactions(
             let Ok(Ok(partition)) = name.as_ref().map(|name| services.replicas.partition(name, index)) else {
                 continue;
             };
-            let guard = partition.log().begin_verification(of_batch.0, of_batch.1, header.base_sequence, now);
+            let guard = partition.begin_verification(of_batch.0, of_batch.1, header.base_sequence, now);
             guards.extend(guard.map(|guard| (partition.topic_partition().clone(), guard)));
         }
     }

@@ -172,6 +172,12 @@ pub static APIS: &[Api] = &[
     api!(DeleteAcls, 0..=3, Some(0..=3), plain!(delete_acls, wire::DeleteAclsRequest)),
     api!(DescribeConfigs, 0..=4, Some(0..=4), plain!(describe_configs, wire::DescribeConfigsRequest)),
     api!(AlterConfigs, 0..=2, Some(0..=2), plain!(alter_configs, wire::AlterConfigsRequest)),
+    api!(
+        AlterReplicaLogDirs,
+        0..=2,
+        Some(0..=2),
+        plain!(alter_replica_log_dirs, wire::AlterReplicaLogDirsRequest)
+    ),
     api!(DescribeLogDirs, 0..=5, Some(0..=5), plain!(describe_log_dirs, wire::DescribeLogDirsRequest)),
     api!(CreatePartitions, 0..=3, Some(0..=3), forwarded!(create_partitions, wire::CreatePartitionsRequest)),
     api!(DeleteGroups, 0..=2, Some(0..=2), plain!(delete_groups, wire::DeleteGroupsRequest)),

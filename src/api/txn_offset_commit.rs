@@ -146,7 +146,7 @@ async fn guard(
     let (producer_id, producer_epoch) =
         (ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch));
     let now = services.clock.now();
-    let Some(guard) = partition.log().begin_verification(producer_id, producer_epoch, -1, now) else {
+    let Some(guard) = partition.begin_verification(producer_id, producer_epoch, -1, now) else {
         return Ok(None);
     };
     let transactional_id =

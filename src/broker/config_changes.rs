@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use super::control_channel::{stored_topic_config, topic_config};
 use super::ports::{Ports, SharedRegistration};
-use super::settings::{connection_limits, set_throttles, topic_settings};
+use super::settings::{connection_limits, move_limit, set_throttles, topic_settings};
 use crate::config::{BrokerConfig, Properties};
 use crate::controller::{ConfigChanges, ControllerHandle, StoredConfig};
 use crate::coordination::znodes::{self, ConfigEntity};
@@ -135,6 +135,7 @@ impl ConfigApplier {
         if before.listeners() != config.listeners() {
             self.ports.change(&config, &self.registration, &*self.store).await;
         }
+        self.replicas.limit_moves(move_limit(&config));
         self.fetchers.change_count(usize::try_from(config.num_replica_fetchers()).unwrap_or(1));
         let (old, new) = (before.topic_defaults(), config.topic_defaults());
         if old.unclean_leader_election_enable != new.unclean_leader_election_enable {

@@ -106,6 +106,15 @@ impl LocalChannel {
         }
     }
 
+    /// Lets go of the replicas in log directories that failed; answers how many they were.
+    pub(super) async fn drop_offline_replicas(&self) -> usize {
+        let replicas = Arc::clone(&self.replicas);
+        let dropped = blocking(move || replicas.drop_offline_replicas()).await;
+        self.fetchers.apply(&dropped);
+        dropped.iter().for_each(|change| self.tell_coordinators(change));
+        dropped.len()
+    }
+
     fn tell_coordinators(&self, change: &RoleChange) {
         let (partition, epoch) = (change.topic_partition.partition, change.leader_epoch);
         match (change.topic_partition.topic.as_str(), change.is_leader) {

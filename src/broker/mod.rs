@@ -13,6 +13,7 @@ mod control_channel;
 mod controller_link;
 mod error;
 mod features;
+mod log_dirs;
 mod markers;
 mod membership;
 mod ports;
@@ -27,6 +28,7 @@ mod ticks;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -73,6 +75,9 @@ pub struct Broker {
     compaction: JoinHandle<()>,
     config_changes: JoinHandle<()>,
     features: JoinHandle<()>,
+    moves: JoinHandle<()>,
+    log_dir_failures: JoinHandle<()>,
+    all_log_dirs_failed: watch::Receiver<bool>,
     alter_isr: JoinHandle<()>,
     controller_link: Arc<ControllerLink>,
     fetchers: Arc<Fetchers>,
@@ -129,6 +134,15 @@ impl Broker {
         &self.memory
     }
 
+    /// Resolves when the last log directory has failed: nothing can be served then.
+    pub async fn log_dirs_failed(&self) {
+        let mut failed = self.all_log_dirs_failed.clone();
+        if failed.wait_for(|&have_failed| have_failed).await.is_err() {
+            // The broker stops.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// What scripts wait for on standard output.
     pub fn ready(&self) -> Ready<'_> {
         Ready {
@@ -155,6 +169,8 @@ impl Broker {
             self.config_changes,
             self.alter_isr,
             self.features,
+            self.moves,
+            self.log_dir_failures,
         ];
         for task in parts {
             if let Err(error) = task.await {

@@ -11,7 +11,9 @@ use crate::network::{ConnectionLimits, ListenerLimits, ListenerOptions};
 use crate::records::{
     self, AppendOrigin, Codec, MessageFormat, RecordSetFormat, TargetCompression, ValidationRules,
 };
-use crate::replica::{FetcherOptions, ThrottleWindows, ThrottledReplicas, Throttles, TopicSettings};
+use crate::replica::{
+    FetcherOptions, LogDirMoverOptions, ThrottleWindows, ThrottledReplicas, Throttles, TopicSettings,
+};
 use crate::txn::TxnOptions;
 
 /// What a topic's settings mean for its logs and for what is appended to them.
@@ -121,6 +123,21 @@ pub(super) fn fetcher_options(config: &BrokerConfig) -> FetcherOptions {
         request_timeout: Duration::from_millis(u64::from(unsigned(config.replica_socket_timeout_ms()))),
         versions: RequestVersions::of(config.inter_broker_protocol_version()),
     }
+}
+
+/// How replicas move between log directories.
+pub(super) fn mover_options(config: &BrokerConfig) -> LogDirMoverOptions {
+    let threads =
+        config.num_replica_alter_log_dirs_threads().and_then(|threads| usize::try_from(threads).ok());
+    LogDirMoverOptions {
+        threads: threads.unwrap_or(config.log_dirs().len()),
+        step_bytes: unsigned(config.replica_fetch_max_bytes()) as usize,
+    }
+}
+
+/// Bytes a second that replicas move between log directories.
+pub(super) fn move_limit(config: &BrokerConfig) -> u64 {
+    u64::try_from(config.replica_alter_log_dirs_io_max_bytes_per_second()).unwrap_or(u64::MAX)
 }
 
 /// One option struct for each bound endpoint.

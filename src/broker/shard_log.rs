@@ -120,7 +120,9 @@ async fn read_chunk(
     end: Offset,
 ) -> Result<(Bytes, Offset), ReadError> {
     let read = move || -> Result<(Bytes, Offset), String> {
-        let found = partition.log().read(from, READ_BYTES, end, true).map_err(|error| error.to_string())?;
+        let found = partition
+            .with_log(|log| log.read(from, READ_BYTES, end, true))
+            .map_err(|error| error.to_string())?;
         let mut bytes = Vec::with_capacity(found.size_bytes);
         for slice in &found.slices {
             let start = bytes.len();

@@ -18,12 +18,13 @@ use super::control_channel::{LocalChannel, topic_config};
 use super::controller_link::ControllerLink;
 use super::error::*;
 use super::features::FeatureApplier;
+use super::log_dirs::LogDirFailures;
 use super::markers::LocalMarkers;
 use super::membership::Membership;
 use super::ports::Ports;
 use super::settings::{
-    connection_limits, fetcher_options, listener_options, set_throttles, target_compression,
-    throttle_windows, topic_settings, txn_options,
+    connection_limits, fetcher_options, listener_options, move_limit, mover_options, set_throttles,
+    target_compression, throttle_windows, topic_settings, txn_options,
 };
 use super::shard_log::ReplicaShardLog;
 use super::stored_isrs::StoredIsrs;
@@ -50,8 +51,8 @@ use crate::observe::Metrics;
 use crate::quota::Quotas;
 use crate::records::TargetCompression;
 use crate::replica::{
-    AlterIsr, FetchSessionOptions, FetchSessions, Fetchers, IsrChannel, ReplicaManager, ReplicationOptions,
-    TopicSettings,
+    AlterIsr, FetchSessionOptions, FetchSessions, Fetchers, IsrChannel, LogDirMover, ReplicaManager,
+    ReplicationOptions, TopicSettings,
 };
 use crate::runtime::fs::{DiskFileSystem, FileSystem};
 use crate::runtime::task::{self, Shutdown, ShutdownTrigger};
@@ -108,6 +109,8 @@ pub(super) async fn start_on(
     let listeners = rebind(listeners, &config)?;
     let config = Arc::new(ArcSwap::from_pointee(config));
 
+    let reserve_bytes = u64::try_from(config.load().log_dirs_reserved_bytes()).unwrap_or(0);
+    directories.keep_free(reserve_bytes);
     let settings = stored_topic_settings(identity.broker_id, &stored, &config.load());
     let defaults = topic_settings(identity.broker_id, config.load().topic_defaults());
     let own = settings.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
@@ -128,6 +131,7 @@ pub(super) async fn start_on(
     for (topic, settings) in settings {
         replicas.change_topic_settings(&topic, Some(settings));
     }
+    replicas.limit_moves(move_limit(&config.load()));
     let groups = Arc::new(groups(&config.load(), &replicas, &metadata, &clock, &random));
 
     let (parts, parts_shutdown) = ShutdownTrigger::new();
@@ -191,6 +195,12 @@ pub(super) async fn start_on(
         transactions: Arc::clone(&transactions),
         clock: clock.clone(),
     });
+    let (all_failed, all_log_dirs_failed) = watch::channel(false);
+    let log_dir_failures = LogDirFailures { local: Arc::clone(&local), all_failed };
+    let log_dir_failures =
+        task::spawn_owner("log directory failures", log_dir_failures.run(parts_shutdown.clone()));
+    let mover = LogDirMover::new(Arc::clone(&replicas), clock.clone(), mover_options(&config.load()));
+    let moves = task::spawn_owner("moves between log directories", mover.run(parts_shutdown.clone()));
     let channel = ClusterChannel::new(&config.load(), me, Arc::clone(&local));
     let (controller, controller_handle) =
         controller(&config.load(), me, &clock, &random, Arc::clone(&metrics));
@@ -343,6 +353,9 @@ pub(super) async fn start_on(
         compaction,
         config_changes,
         features,
+        moves,
+        log_dir_failures,
+        all_log_dirs_failed,
         alter_isr,
         controller_link: link,
         fetchers,

@@ -77,6 +77,9 @@ pub enum ServeError {
     #[snafu(display("cannot listen on barnabas.http.listener={address}: {source}"))]
     HttpListener { address: String, source: io::Error },
 
+    #[snafu(display("all log directories have failed"))]
+    AllLogDirsFailed,
+
     #[snafu(display("cannot wait for signals: {source}"))]
     Signals { source: io::Error },
 
@@ -110,7 +113,11 @@ async fn serve(config: BrokerConfig, window: &Window) -> Result<(), ServeError> 
     };
     window.show(&broker);
     println!("{}", broker.ready());
-    let signal = stop.await;
+    let signal = tokio::select! {
+        signal = stop => signal,
+        // As Kafka's broker halts: there is nothing left to write anything to.
+        () = broker.log_dirs_failed() => return AllLogDirsFailedSnafu.fail(),
+    };
     info!(signal, "stopping");
     window.stopping();
     broker.stop().await;

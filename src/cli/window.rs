@@ -110,9 +110,16 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
     let is_controller = image.controller_id() == services.broker_id;
     samples.push(Sampled::ActiveController, &[], u8::from(is_controller));
     let mut samples = sample_controller(&services, samples).await;
+    samples.push(Sampled::LogDirMoves, &[], services.replicas.logs().futures().len());
     for directory in services.replicas.logs().directories() {
         let path = directory.directory.path().to_string_lossy();
         samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
+        let is_full = u8::from(directory.directory.is_short_of_room());
+        samples.push(Sampled::LogDirFull, &[&path], is_full);
+        if let Some(space) = &directory.space {
+            samples.push(Sampled::LogDirTotalBytes, &[&path], space.total_bytes);
+            samples.push(Sampled::LogDirUsableBytes, &[&path], space.usable_bytes);
+        }
     }
     let samples = sample_groups(&services, samples).await;
     sample_transactions(&services, samples).await

@@ -165,6 +165,7 @@ settings! {
     max_incremental_fetch_session_cache_slots: i32 = "max.incremental.fetch.session.cache.slots";
     max_request_partition_size_limit: i32 = "max.request.partition.size.limit";
     num_partitions: i32 = "num.partitions";
+    num_replica_alter_log_dirs_threads: Option<i32> = "num.replica.alter.log.dirs.threads";
     num_replica_fetchers: i32 = "num.replica.fetchers";
     offset_metadata_max_bytes: i32 = "offset.metadata.max.bytes";
     offsets_commit_timeout_ms: i32 = "offsets.commit.timeout.ms";
@@ -177,6 +178,7 @@ settings! {
     producer_id_expiration_ms: i32 = "producer.id.expiration.ms";
     follower_replication_throttled_rate: i64 = "follower.replication.throttled.rate";
     leader_replication_throttled_rate: i64 = "leader.replication.throttled.rate";
+    replica_alter_log_dirs_io_max_bytes_per_second: i64 = "replica.alter.log.dirs.io.max.bytes.per.second";
     replica_fetch_backoff_ms: i32 = "replica.fetch.backoff.ms";
     replica_fetch_max_bytes: i32 = "replica.fetch.max.bytes";
     replica_fetch_min_bytes: i32 = "replica.fetch.min.bytes";
@@ -214,6 +216,7 @@ settings! {
     zookeeper_set_acl: bool = "zookeeper.set.acl";
     zookeeper_digest: Option<Secret> = "barnabas.zookeeper.digest";
     http_listener: Option<String> = "barnabas.http.listener";
+    log_dirs_reserved_bytes: i64 = "barnabas.log.dirs.reserved.bytes";
     log_level: String = "barnabas.log.level";
     producer_ids_max: i32 = "barnabas.producer.ids.max";
 }

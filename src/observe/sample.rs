@@ -51,6 +51,10 @@ sampled! {
     LogStartOffset, Gauge, "barnabas_log_start_offset", ["topic", "partition"], "First offset of a partition.";
     LogEndOffset, Gauge, "barnabas_log_end_offset", ["topic", "partition"], "Next offset of a partition.";
     LogDirOnline, Gauge, "barnabas_log_dir_online", ["dir"], "1 while a log folder works.";
+    LogDirFull, Gauge, "barnabas_log_dir_full", ["dir"], "1 while a log folder's volume has no room for records.";
+    LogDirTotalBytes, Gauge, "barnabas_log_dir_total_bytes", ["dir"], "Size of the volume of a log folder.";
+    LogDirUsableBytes, Gauge, "barnabas_log_dir_usable_bytes", ["dir"], "Room left on the volume of a log folder.";
+    LogDirMoves, Gauge, "barnabas_log_dir_moves", [], "Replicas that are being moved between log folders.";
     CompactionFailures, Gauge, "barnabas_compaction_failures", ["topic", "partition", "reason"], "Attempts in a row to compact a partition that failed; absent = none.";
     CompactionDirtyRatio, Gauge, "barnabas_compaction_dirty_ratio", [], "Greatest uncompacted part of a compacted log, from 0 to 1.";
     CompactionDelaySeconds, Gauge, "barnabas_compaction_delay_seconds", [], "How long the oldest record has waited beyond max.compaction.lag.ms.";

@@ -45,17 +45,17 @@ impl Partition {
         now: Timestamp,
     ) -> Result<Option<AppendInfo>, ReplicaError> {
         let _role = self.while_following(following)?;
-        if self.log.log_end_offset() != fetch_offset {
+        if self.log().log_end_offset() != fetch_offset {
             return Ok(None);
         }
-        match self.log.append_as_follower(records.clone(), now) {
+        match self.log().append_as_follower(records.clone(), now) {
             // The leader's log starts in the middle of its first batch, which it sends whole.
             Err(LogError::UnexpectedAppendOffset { first_offset, .. }) if self.is_empty() => {
-                self.log.truncate_fully_and_start_at(first_offset, now)?;
-                Ok(Some(self.log.append_as_follower(records, now)?))
+                self.log().truncate_fully_and_start_at(first_offset, now)?;
+                Ok(Some(self.log().append_as_follower(records, now)?))
             }
             // Another fetcher appended in between: a partition goes from one to another while both are at work.
-            Err(LogError::UnexpectedAppendOffset { .. }) if self.log.log_end_offset() != fetch_offset => {
+            Err(LogError::UnexpectedAppendOffset { .. }) if self.log().log_end_offset() != fetch_offset => {
                 Ok(None)
             }
             appended => Ok(Some(appended?)),
@@ -63,7 +63,7 @@ impl Partition {
     }
 
     fn is_empty(&self) -> bool {
-        self.log.log_start_offset() == self.log.log_end_offset()
+        self.log().log_start_offset() == self.log().log_end_offset()
     }
 
     /// Takes over how far the leader is committed, and where its log starts.
@@ -74,11 +74,11 @@ impl Partition {
         log_start_offset: Offset,
     ) -> Result<(), ReplicaError> {
         let _role = self.while_following(following)?;
-        if self.log.advance_high_watermark(high_watermark) {
+        if self.log().advance_high_watermark(high_watermark) {
             self.watchers.wake_all();
         }
-        if log_start_offset > self.log.log_start_offset() {
-            self.log.delete_records_before(log_start_offset.min(self.log.high_watermark()))?;
+        if log_start_offset > self.log().log_start_offset() {
+            self.log().delete_records_before(log_start_offset.min(self.log().high_watermark()))?;
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Partition {
         now: Timestamp,
     ) -> Result<(), ReplicaError> {
         let _role = self.while_following(following)?;
-        let (log_end_offset, high_watermark) = (self.log.log_end_offset(), self.log.high_watermark());
+        let (log_end_offset, high_watermark) = (self.log().log_end_offset(), self.log().high_watermark());
         if to >= log_end_offset {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Partition {
             info!(%topic, partition, leader_epoch, from = log_end_offset.0, to = to.0,
                 "cutting off records that the leader does not have");
         }
-        self.log.truncate_to(to, now)?;
+        self.log().truncate_to(to, now)?;
         self.watchers.wake_all();
         Ok(())
     }
@@ -118,9 +118,9 @@ impl Partition {
     ) -> Result<(), ReplicaError> {
         let _role = self.while_following(following)?;
         let TopicPartition { topic, partition } = &self.topic_partition;
-        warn!(%topic, partition = partition.0, log_end_offset = self.log.log_end_offset().0, at = at.0,
+        warn!(%topic, partition = partition.0, log_end_offset = self.log().log_end_offset().0, at = at.0,
             "the leader's log starts later than this one ends: beginning anew");
-        self.log.truncate_fully_and_start_at(at, now)?;
+        self.log().truncate_fully_and_start_at(at, now)?;
         self.watchers.wake_all();
         Ok(())
     }

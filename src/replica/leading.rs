@@ -143,7 +143,7 @@ impl Partition {
         let joins = {
             let mut in_sync = self.in_sync.lock();
             in_sync.record(replica, &Progress { fetch_offset, log_start_offset, at: now, leader_end });
-            let high_watermark = self.log.high_watermark();
+            let high_watermark = self.log().high_watermark();
             in_sync.propose_join(replica, high_watermark, role.epoch_start_offset, is_alive)
         };
         if let Some(isr) = joins {
@@ -160,9 +160,9 @@ impl Partition {
         if !role.is_leader {
             return false;
         }
-        let leader_end = self.log.log_end_offset();
+        let leader_end = self.log().log_end_offset();
         if role.replicas.len() <= 1 {
-            return self.log.advance_high_watermark(leader_end);
+            return self.log().advance_high_watermark(leader_end);
         }
         // Fewer replicas than must acknowledge: nothing becomes visible that a failure could take back.
         if role.isr.len() < self.effective_min_insync_replicas(role) {
@@ -171,7 +171,7 @@ impl Partition {
         let lag_max_ms = self.replication.lag_max_ms.load(Ordering::Relaxed);
         let is_alive = |id| self.replication.metadata.image().broker(id).is_some();
         let to = self.in_sync.lock().high_watermark(leader_end, now, lag_max_ms, is_alive);
-        self.log.advance_high_watermark(to)
+        self.log().advance_high_watermark(to)
     }
 
     /// `min.insync.replicas`, but no more than there are replicas.
@@ -201,7 +201,7 @@ impl Partition {
             return;
         }
         let lag_max_ms = self.replication.lag_max_ms.load(Ordering::Relaxed);
-        let leader_end = self.log.log_end_offset();
+        let leader_end = self.log().log_end_offset();
         let left = self.in_sync.lock().propose_leave(leader_end, now, lag_max_ms);
         if let Some(isr) = left {
             self.proposed(&role, &isr);
@@ -286,12 +286,12 @@ impl Partition {
         let in_sync = self.in_sync.lock();
         let followers = in_sync.followers().iter().filter(|(id, _)| image.broker(**id).is_some());
         let starts = followers.map(|(_, follower)| follower.log_start_offset);
-        starts.chain([self.log.log_start_offset()]).min().unwrap_or(Offset::ZERO)
+        starts.chain([self.log().log_start_offset()]).min().unwrap_or(Offset::ZERO)
     }
 
     /// Whether somebody may wait for followers to raise their log starts: then each of their fetches is news.
     fn waits_for_log_start(&self) -> bool {
-        !self.watchers.is_empty() && log_start_was_raised(&self.log)
+        !self.watchers.is_empty() && log_start_was_raised(&self.log())
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::leading::{IsrChanges, Proposals, Replication};
+use super::mover::Moves;
 use super::partition::WatchedOffset;
 use super::throttle::{ThrottleWindows, Throttles};
 use super::{Partition, ReplicaError, TopicSettings};
@@ -32,13 +33,14 @@ pub struct ReplicaManager {
     replication: Arc<Replication>,
     hosted: RwLock<HashMap<TopicName, HashMap<i32, Hosted>>>,
     settings: RwLock<Settings>,
-    control: Mutex<ControlState>,
+    pub(super) control: Mutex<ControlState>,
+    pub(super) moves: Moves,
     /// The czxid of this broker's registration; requests for an earlier one are refused.
     broker_epoch: AtomicI64,
 }
 
 #[derive(Clone)]
-enum Hosted {
+pub(super) enum Hosted {
     Online(Arc<Partition>),
     /// Its log directory has failed.
     Offline,
@@ -49,7 +51,7 @@ struct Settings {
     of_topic: HashMap<TopicName, Arc<TopicSettings>>,
 }
 
-struct ControlState {
+pub(super) struct ControlState {
     controller_epoch: ControllerEpoch,
 }
 
@@ -101,6 +103,7 @@ impl ReplicaManager {
             replication: Arc::new(replication),
             hosted: RwLock::new(HashMap::new()),
             settings: RwLock::new(Settings { default: Arc::new(default_settings), of_topic: HashMap::new() }),
+            moves: Moves::default(),
             control: Mutex::new(ControlState { controller_epoch: ControllerEpoch(0) }),
             broker_epoch: AtomicI64::new(-1),
         }
@@ -267,7 +270,7 @@ impl ReplicaManager {
         let partition = match self.hosted(topic_partition) {
             Some(Hosted::Online(partition)) => partition,
             Some(Hosted::Offline) => return Err(ControlOutcome::StorageError),
-            None => self.open(topic_partition, topic_id, now)?,
+            None => self.open(state, topic_id, now)?,
         };
         let known_id = partition.topic_id();
         if !topic_id.is_zero() && known_id.is_zero() {
@@ -287,6 +290,7 @@ impl ReplicaManager {
                 "cannot take the role the controller gives");
             ControlOutcome::StorageError
         })?;
+        self.go_on_moving(&partition, now);
         Ok(RoleChange {
             topic_partition: topic_partition.clone(),
             leader: state.leader_and_isr.leader,
@@ -298,10 +302,20 @@ impl ReplicaManager {
     /// Opens or creates the log of a partition that is not hosted yet.
     fn open(
         &self,
-        topic_partition: &TopicPartition,
+        state: &PartitionAssignmentState,
         topic_id: TopicId,
         now: Timestamp,
     ) -> Result<Arc<Partition>, ControlOutcome> {
+        let topic_partition = &state.topic_partition;
+        // A replica that was here before may lie in a directory that is offline: an empty one in its place would be
+        // taken for it.
+        if !state.is_new
+            && self.logs.log(topic_partition).is_none()
+            && !self.logs.offline_directories().is_empty()
+        {
+            self.set_hosted(topic_partition, Hosted::Offline);
+            return Err(ControlOutcome::StorageError);
+        }
         let settings = self.topic_settings(&topic_partition.topic);
         let opened = self.logs.log_or_create(topic_partition, topic_id, settings.log.clone(), None, now);
         let (hosted, result) = match opened {
@@ -325,10 +339,14 @@ impl ReplicaManager {
                 (Hosted::Offline, Err(ControlOutcome::StorageError))
             }
         };
+        self.set_hosted(topic_partition, hosted);
+        result
+    }
+
+    pub(super) fn set_hosted(&self, topic_partition: &TopicPartition, hosted: Hosted) {
         let mut all = self.hosted.write();
         let of_topic = all.entry(topic_partition.topic.clone()).or_default();
         of_topic.insert(topic_partition.partition.0, hosted);
-        result
     }
 
     /// Drops partitions, and their logs where the request says so.
@@ -384,6 +402,7 @@ impl ReplicaManager {
                     all.remove(&topic_partition.topic);
                 }
             }
+            partition.end_move();
         }
         partition.resign();
         Ok(())

@@ -16,7 +16,12 @@ mod following;
 mod hanging;
 mod isr;
 mod leading;
+mod log_dirs;
 mod manager;
+mod mover;
+#[cfg(test)]
+mod moves_tests;
+mod moving;
 mod partition;
 mod throttle;
 mod truncation;
@@ -31,7 +36,9 @@ pub use fetch_session::{
 pub use fetchers::{FetcherOptions, FetcherStatus, Fetchers};
 pub use hanging::HangingTransaction;
 pub use leading::{FollowerProgress, IsrChanges, IsrProposal};
+pub use log_dirs::AlterLogDirError;
 pub use manager::{LeaderAndIsrReply, ReplicaManager, ReplicationOptions, RoleChange};
+pub use mover::{LogDirMover, LogDirMoverOptions};
 pub use partition::{
     AppendOptions, Appended, Isolation, Partition, PartitionRead, ReadParameters, Role, TopicSettings,
     WatchedOffset,

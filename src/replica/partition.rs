@@ -8,17 +8,20 @@ use tokio::task::JoinHandle;
 use super::ReplicaError;
 use super::error::{
     FencedLeaderEpochSnafu, NotEnoughReplicasSnafu, NotLeaderOrFollowerSnafu, OffsetOutOfRangeSnafu,
-    UnknownLeaderEpochSnafu,
+    StorageSnafu, UnknownLeaderEpochSnafu,
 };
 use super::isr::InSync;
 use super::leading::Replication;
+use super::moving::Moving;
 use super::throttle::ThrottledReplicas;
 use crate::log::{
     AbortedTransaction, AppendInfo, EpochEndOffset, FlushWanted, Log, LogConfig, LogError, LogRead,
-    ProducerRules,
+    ProducerRules, VerificationGuard,
 };
 use crate::metadata::control::LeaderAndIsr;
-use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
+use crate::model::{
+    BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp, TopicId, TopicPartition,
+};
 use crate::purgatory::WatchList;
 use crate::records::{ValidatedRecords, ValidationRules};
 
@@ -44,7 +47,10 @@ pub struct TopicSettings {
 pub struct Partition {
     pub(super) topic_partition: TopicPartition,
     topic_id: RwLock<TopicId>,
-    pub(super) log: Arc<Log>,
+    /// Changed only when a copy in another directory takes its place, with the leadership held in write mode.
+    pub(super) log: ArcSwap<Log>,
+    /// The copy that takes the log's place when it has caught up. Taken after `leadership`.
+    pub(super) moving: Mutex<Option<Moving>>,
     pub(super) role: ArcSwap<Role>,
     pub(super) settings: ArcSwap<TopicSettings>,
     pub(super) watchers: Arc<WatchList>,
@@ -166,7 +172,8 @@ impl Partition {
         Partition {
             topic_partition,
             topic_id: RwLock::new(topic_id),
-            log,
+            log: ArcSwap::new(log),
+            moving: Mutex::default(),
             role: ArcSwap::from_pointee(role),
             settings: ArcSwap::new(settings),
             watchers: Arc::new(WatchList::default()),
@@ -188,8 +195,42 @@ impl Partition {
         *self.topic_id.write() = topic_id;
     }
 
-    pub fn log(&self) -> &Arc<Log> {
-        &self.log
+    /// The log as it is now: a move to another directory puts another one in its place, and closes this one.
+    pub fn log(&self) -> Arc<Log> {
+        self.log.load_full()
+    }
+
+    /// Does something with the log; again, if it was moved to another directory meanwhile, with the one in its place.
+    pub fn with_log<T>(&self, work: impl Fn(&Log) -> Result<T, LogError>) -> Result<T, LogError> {
+        let log = self.log();
+        match work(&log) {
+            Err(error @ (LogError::Closed { .. } | LogError::SegmentDeleted)) => match self.moved_log(&log) {
+                Some(moved) => work(&moved),
+                None => Err(error),
+            },
+            done => done,
+        }
+    }
+
+    /// The log in the place of one that was found closed.
+    fn moved_log(&self, closed: &Arc<Log>) -> Option<Arc<Log>> {
+        // Whoever puts another one there holds the leadership meanwhile.
+        let _shared = self.leadership.read();
+        let log = self.log();
+        (!Arc::ptr_eq(closed, &log)).then_some(log)
+    }
+
+    /// Notes that a batch waits until its transaction is verified, as [`Log::begin_verification`].
+    pub fn begin_verification(
+        &self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        sequence: i32,
+        now: Timestamp,
+    ) -> Option<VerificationGuard> {
+        // In a log that is being replaced it would be lost.
+        let _shared = self.leadership.read();
+        self.log().begin_verification(producer_id, epoch, sequence, now)
     }
 
     pub fn role(&self) -> Arc<Role> {
@@ -205,7 +246,7 @@ impl Partition {
     }
 
     pub(super) fn change_settings(&self, settings: Arc<TopicSettings>) {
-        self.log.update_config(settings.log.clone());
+        self.log().update_config(settings.log.clone());
         self.settings.store(settings);
     }
 
@@ -219,10 +260,13 @@ impl Partition {
         now: Timestamp,
     ) -> Result<(), ReplicaError> {
         let _exclusive = self.leadership.write();
+        // A follower writes nothing here that would tell.
+        ensure!(!self.log().directory().is_offline(), StorageSnafu);
         let is_leader = state.leader == me;
         let epoch_start_offset = if is_leader {
-            let end = self.log.log_end_offset();
-            self.log.assign_epoch(state.leader_epoch, end)?;
+            let log = self.log();
+            let end = log.log_end_offset();
+            log.assign_epoch(state.leader_epoch, end)?;
             end
         } else {
             self.role.load().epoch_start_offset
@@ -278,7 +322,7 @@ impl Partition {
             let isr = role.isr.len();
             ensure!(isr >= min_insync_replicas, NotEnoughReplicasSnafu { isr, min_insync_replicas });
         }
-        let info = self.log.append_as_leader(records, role.leader_epoch, options.producer, now)?;
+        let info = self.log().append_as_leader(records, role.leader_epoch, options.producer, now)?;
         self.advance_high_watermark(&role, now);
         drop(shared);
         self.watchers.wake_all();
@@ -289,8 +333,10 @@ impl Partition {
     /// Whether an append is committed: `Ok(false)` = not yet.
     pub fn is_committed(&self, watched: &WatchedOffset) -> Result<bool, ReplicaError> {
         let role = self.role.load();
+        let log = self.log();
+        ensure!(!log.directory().is_offline(), StorageSnafu);
         ensure!(role.is_leader && role.leader_epoch == watched.leader_epoch, NotLeaderOrFollowerSnafu);
-        if self.log.high_watermark() < watched.required_offset {
+        if log.high_watermark() < watched.required_offset {
             return Ok(false);
         }
         let is_enough = role.replicas.len() <= 1
@@ -317,35 +363,37 @@ impl Partition {
     /// The first offset that a reader of this isolation may not see.
     pub fn visible_end(&self, isolation: Isolation) -> Offset {
         match isolation {
-            Isolation::LogEnd => self.log.log_end_offset(),
-            Isolation::HighWatermark => self.log.high_watermark(),
-            Isolation::Committed => self.log.last_stable_offset(),
+            Isolation::LogEnd => self.log().log_end_offset(),
+            Isolation::HighWatermark => self.log().high_watermark(),
+            Isolation::Committed => self.log().last_stable_offset(),
         }
     }
 
     /// The log's offsets, without records.
     pub fn positions(&self) -> PartitionRead {
-        // They are read once, in this order, so that the answer never shows a bound below what it gives.
-        let log_end_offset = self.log.log_end_offset();
-        let high_watermark = self.log.high_watermark();
-        let last_stable_offset = self.log.last_stable_offset().min(high_watermark);
-        let log_start_offset = self.log.log_start_offset();
-        PartitionRead {
-            log_end_offset,
-            high_watermark,
-            last_stable_offset,
-            log_start_offset,
-            ..PartitionRead::default()
-        }
+        positions(&self.log())
     }
 
     pub fn read(&self, parameters: &ReadParameters) -> Result<PartitionRead, ReplicaError> {
+        let log = self.log();
+        match self.read_from(&log, parameters) {
+            Err(error @ ReplicaError::Log { source: LogError::Closed { .. } | LogError::SegmentDeleted }) => {
+                match self.moved_log(&log) {
+                    Some(moved) => self.read_from(&moved, parameters),
+                    None => Err(error),
+                }
+            }
+            read => read,
+        }
+    }
+
+    fn read_from(&self, log: &Log, parameters: &ReadParameters) -> Result<PartitionRead, ReplicaError> {
         self.check_leader_epoch(parameters.current_leader_epoch, parameters.needs_leader)?;
-        let positions = self.positions();
+        let positions = positions(log);
         let PartitionRead { log_end_offset, high_watermark, last_stable_offset, log_start_offset, .. } =
             positions;
         if parameters.last_fetched_epoch != LeaderEpoch::UNKNOWN
-            && let Some(diverging) = self.diverging(parameters)?
+            && let Some(diverging) = diverging(log, parameters)?
         {
             return Ok(PartitionRead { diverging: Some(diverging), ..positions });
         }
@@ -360,13 +408,13 @@ impl Partition {
             Isolation::Committed => last_stable_offset,
         };
         let read = if offset < bound && !parameters.is_held_back {
-            Some(self.read_log(parameters, bound)?)
+            Some(read_log(log, parameters, bound)?)
         } else {
             None
         };
         let aborted = match (parameters.isolation, &read) {
             (Isolation::Committed, Some(read)) => {
-                let mut aborted = self.log.aborted_transactions(offset, read.upper_offset)?;
+                let mut aborted = log.aborted_transactions(offset, read.upper_offset)?;
                 // The index has them by their ends. Clients that go through the list beside the records need the starts.
                 aborted.sort_by_key(|aborted| aborted.first_offset);
                 Some(aborted)
@@ -375,15 +423,6 @@ impl Partition {
             _ => None,
         };
         Ok(PartitionRead { read, aborted, ..positions })
-    }
-
-    fn read_log(&self, parameters: &ReadParameters, bound: Offset) -> Result<LogRead, LogError> {
-        let ReadParameters { fetch_offset, bytes_max, at_least_one_batch, .. } = *parameters;
-        if parameters.may_wait {
-            self.log.read(fetch_offset, bytes_max, bound, at_least_one_batch)
-        } else {
-            self.log.read_if_cached(fetch_offset, bytes_max, bound, at_least_one_batch)
-        }
     }
 
     /// Starts the flush that an append asked for, off this thread. Wait for it when it is
@@ -396,23 +435,51 @@ impl Partition {
         if wanted == FlushWanted::Nothing {
             return None;
         }
-        let log = Arc::clone(&self.log);
-        Some(tokio::task::spawn_blocking(move || log.flush(wanted, now)))
+        let (partition, log) = (Arc::clone(self), self.log());
+        Some(tokio::task::spawn_blocking(move || match log.flush(wanted, now) {
+            // The copy in its place was durable before it got there.
+            Err(LogError::Closed { .. }) if partition.moved_log(&log).is_some() => Ok(()),
+            flushed => flushed,
+        }))
     }
+}
 
-    /// The largest epoch and its end up to which the reader's log agrees with this one; `None` while it agrees.
-    fn diverging(&self, parameters: &ReadParameters) -> Result<Option<(LeaderEpoch, Offset)>, ReplicaError> {
-        let EpochEndOffset { epoch, end_offset } =
-            self.log.end_offset_for_epoch(parameters.last_fetched_epoch);
-        ensure!(
-            epoch != LeaderEpoch::UNKNOWN,
-            OffsetOutOfRangeSnafu {
-                offset: parameters.fetch_offset,
-                log_start_offset: self.log.log_start_offset(),
-                log_end_offset: self.log.log_end_offset(),
-            }
-        );
-        let has_diverged = epoch < parameters.last_fetched_epoch || end_offset < parameters.fetch_offset;
-        Ok(has_diverged.then_some((epoch, end_offset)))
+/// The log's offsets, without records.
+fn positions(log: &Log) -> PartitionRead {
+    // They are read once, in this order, so that the answer never shows a bound below what it gives.
+    let log_end_offset = log.log_end_offset();
+    let high_watermark = log.high_watermark();
+    let last_stable_offset = log.last_stable_offset().min(high_watermark);
+    let log_start_offset = log.log_start_offset();
+    PartitionRead {
+        log_end_offset,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        ..PartitionRead::default()
     }
+}
+
+fn read_log(log: &Log, parameters: &ReadParameters, bound: Offset) -> Result<LogRead, LogError> {
+    let ReadParameters { fetch_offset, bytes_max, at_least_one_batch, .. } = *parameters;
+    if parameters.may_wait {
+        log.read(fetch_offset, bytes_max, bound, at_least_one_batch)
+    } else {
+        log.read_if_cached(fetch_offset, bytes_max, bound, at_least_one_batch)
+    }
+}
+
+/// The largest epoch and its end up to which the reader's log agrees with this one; `None` while it agrees.
+fn diverging(log: &Log, parameters: &ReadParameters) -> Result<Option<(LeaderEpoch, Offset)>, ReplicaError> {
+    let EpochEndOffset { epoch, end_offset } = log.end_offset_for_epoch(parameters.last_fetched_epoch);
+    ensure!(
+        epoch != LeaderEpoch::UNKNOWN,
+        OffsetOutOfRangeSnafu {
+            offset: parameters.fetch_offset,
+            log_start_offset: log.log_start_offset(),
+            log_end_offset: log.log_end_offset(),
+        }
+    );
+    let has_diverged = epoch < parameters.last_fetched_epoch || end_offset < parameters.fetch_offset;
+    Ok(has_diverged.then_some((epoch, end_offset)))
 }

@@ -18,7 +18,7 @@ const ALL_ACKS: Support = NoEffect("offset commits always wait for all in-sync r
 const ACL: Support = NotYet("authorization");
 const ENCODER: Support = NotYet("passwords as dynamic configs");
 const KIP848: Support = NotYet("the consumer group protocol of KIP-848");
-const LOG_DIR_MOVES: Support = NotYet("moving replicas between log folders");
+const MOVE_SAMPLES: Support = NoEffect("moves between log folders are paced without samples");
 const PROVIDERS: Support = NotYet("config providers");
 const QUOTA: Support = NotYet("quotas");
 const REPLICATION: Support = NotYet("clusters of several brokers");
@@ -56,8 +56,8 @@ pub const BROKER: &[Key] = rows! {
     "advertised.listeners",                         Text,     null,                     Any,                      PerBroker,   Honoured,      "Addresses that clients are told to connect to, as NAME://host:port; unset = listeners.";
     "alter.config.policy.class.name",               Class,    null,                     Any,                      ReadOnly,    JVM,           "A Java class that may refuse config changes.";
     "alter.config.policy.kraft.compatibility.enable", Boolean,  "false",                  Any,                      ReadOnly,    KRAFT,         "How a KRaft controller calls the alter-config policy.";
-    "alter.log.dirs.replication.quota.window.num",  Int,      "11",                     AtLeast(1),               ReadOnly,    QUOTA,         "Samples kept to measure how fast replicas move between log directories.";
-    "alter.log.dirs.replication.quota.window.size.seconds", Int,      "1",                      AtLeast(1),               ReadOnly,    QUOTA,         "Length of each such sample.";
+    "alter.log.dirs.replication.quota.window.num",  Int,      "11",                     AtLeast(1),               ReadOnly,    MOVE_SAMPLES,         "Samples kept to measure how fast replicas move between log directories.";
+    "alter.log.dirs.replication.quota.window.size.seconds", Int,      "1",                      AtLeast(1),               ReadOnly,    MOVE_SAMPLES,         "Length of each such sample.";
     "authorizer.class.name",                        Text,     "",                       Any,                      ReadOnly,    ACL,           "The authorizer; Kafka's AclAuthorizer stands for the built-in one.";
     "auto.create.topics.enable",                    Boolean,  "true",                   Any,                      ReadOnly,    Honoured,      "Whether asking for the metadata of an unknown topic creates it.";
     "auto.include.jmx.reporter",                    Boolean,  "true",                   Any,                      ReadOnly,    JVM,           "Whether Kafka adds its JMX reporter.";
@@ -214,7 +214,7 @@ pub const BROKER: &[Key] = rows! {
     "num.network.threads",                          Int,      "3",                      AtLeast(1),               ClusterWide, POOL,          "Kafka's network threads for each listener.";
     "num.partitions",                               Int,      "1",                      AtLeast(1),               ReadOnly,    Honoured,      "Partitions of a topic that is created without saying how many.";
     "num.recovery.threads.per.data.dir",            Int,      "1",                      AtLeast(1),               ClusterWide, POOL,          "Kafka's threads for loading each log folder.";
-    "num.replica.alter.log.dirs.threads",           Int,      null,                     Any,                      ReadOnly,    LOG_DIR_MOVES, "Threads that move replicas between log folders; unset = one for each folder.";
+    "num.replica.alter.log.dirs.threads",           Int,      null,                     Any,                      ReadOnly,    Honoured,      "Threads that move replicas between log folders; unset = one for each folder.";
     "num.replica.fetchers",                         Int,      "1",                      Any,                      ClusterWide, Honoured,      "Fetchers a follower runs for each leader broker.";
     "offset.metadata.max.bytes",                    Int,      "4096",                   Any,                      ReadOnly,    Honoured,      "Longest metadata text of an offset commit.";
     "offsets.commit.required.acks",                 Short,    "-1",                     Any,                      ReadOnly,    ALL_ACKS,      "Acknowledgements Kafka waits for before an offset commit is answered.";
@@ -465,10 +465,11 @@ pub const BROKER: &[Key] = rows! {
     // Only as dynamic configs
     "follower.replication.throttled.rate",          Long,     "9223372036854775807",    AtLeast(0),               OnlyDynamic, Honoured,       "Bytes a second that throttled followers fetch.";
     "leader.replication.throttled.rate",            Long,     "9223372036854775807",    AtLeast(0),               OnlyDynamic, Honoured,       "Bytes a second that throttled leaders send.";
-    "replica.alter.log.dirs.io.max.bytes.per.second", Long,   "9223372036854775807",    AtLeast(0),               OnlyDynamic, QUOTA,         "Bytes a second that move between log folders.";
+    "replica.alter.log.dirs.io.max.bytes.per.second", Long,   "9223372036854775807",    AtLeast(0),               OnlyDynamic, Honoured,      "Bytes a second that move between log folders.";
 
     // Our own
     "barnabas.http.listener",                       Text,     null,                     Any,                      ReadOnly,    Honoured,      "host:port of /metrics, /healthz and /readyz; unset = none.";
+    "barnabas.log.dirs.reserved.bytes",             Long,     "268435456",              AtLeast(0),               ReadOnly,    Honoured,      "Bytes kept free on the volume of each log folder, or a twentieth of it if that is less: records are refused then, so that retention and compaction can make room; 0 = none.";
     "barnabas.log.level",                           Text,     "info",                   NonEmpty,                 ReadOnly,    Honoured,      "What is logged to stderr: a level, or filters as module=level, comma separated. The variable BARNABAS_LOG wins.";
     "barnabas.producer.ids.max",                    Int,      "1000000",                AtLeast(1000),            ClusterWide, Honoured,      "Producer ids remembered, each counted in every partition it wrote to; of more, those that were silent for longest and have no transaction open are forgotten.";
     "barnabas.request.memory.max.bytes",            Long,     "134217728",              AtLeast(1048576),         ReadOnly,    Honoured,      "Bytes of requests held in memory where queued.max.request.bytes is not set; beyond it sockets are not read.";
