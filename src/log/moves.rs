@@ -158,7 +158,7 @@ impl LogManager {
         // the newer one.
         report_failed(future, "unmarking a log that was moved", future.remove_move_mark());
         future.writer.lock().producers = std::mem::take(&mut writer.producers);
-        future.publish_unstable_offset(&mut future.writer.lock());
+        future.publish_producers(&mut future.writer.lock());
         log.close_locked();
         future.is_future.store(false, Ordering::Release);
         self.logs.write().insert(future.topic_partition().clone(), future.clone());
