@@ -157,7 +157,7 @@ impl Log {
 
     /// Removes all records from `offset` on; the log ends there then. For replicas that follow.
     ///
-    /// Of a batch that `offset` cuts nothing is left. If `offset` is below the log start, the log starts there
+    /// Of a batch that `offset` cuts nothing is left. An epoch without records goes even where nothing else does. If `offset` is below the log start, the log starts there
     /// anew, empty.
     pub fn truncate_to(&self, offset: Offset, now: Timestamp) -> Result<(), LogError> {
         if offset < self.log_start_offset() {
@@ -167,6 +167,10 @@ impl Log {
         let mut writer = self.writer.lock();
         self.ensure_open()?;
         if offset >= self.log_end_offset() {
+            // This broker may have led without writing: its epoch stands at the end, and the leader does not know it.
+            if self.epochs.write().truncate_from_end(self.log_end_offset()) {
+                self.write_epochs()?;
+            }
             return Ok(());
         }
         // Whatever is written from here on must not be taken for durable after a power loss.

@@ -120,6 +120,19 @@ fn a_cut_batch_goes_as_a_whole_and_the_log_ends_at_the_cut() {
     assert_eq!(log.values_from(Offset(6)).unwrap(), [(7, "new".to_owned())]);
 }
 
+/// Of a broker that led without writing and follows again: its leader does not know that epoch, and would find the log
+/// diverging at each fetch for ever.
+#[test]
+fn an_epoch_without_records_goes_where_nothing_else_is_cut() {
+    let (machine, log) = two_epochs();
+    let end = log.log_end_offset();
+    log.assign_epoch(LeaderEpoch(7), end).unwrap();
+    assert_eq!(log.latest_epoch(), LeaderEpoch(7));
+    log.truncate_to(end, machine.now()).unwrap();
+    assert_eq!((log.latest_epoch(), log.log_end_offset()), (LeaderEpoch(3), end));
+    machine.check_files(&log);
+}
+
 #[test]
 fn a_log_can_begin_anew_at_any_offset() {
     for start in [0, 5, 1_000] {
