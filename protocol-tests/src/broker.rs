@@ -367,6 +367,9 @@ impl Drop for Broker {
         if std::thread::panicking() {
             // The test has failed already: show the log, and let nothing hide the first reason.
             let log = self.log();
+            // What came of an error may have driven the error itself out of the tail.
+            let errors = log.lines().filter(|line| line.contains(" ERROR ")).take(5);
+            errors.for_each(|line| eprintln!("{line}"));
             let tail: Vec<&str> = log.lines().rev().take(60).collect();
             for line in tail.iter().rev() {
                 eprintln!("{line}");

@@ -93,7 +93,7 @@ impl Partition {
         let _role = self.while_following(following)?;
         let (log_end_offset, high_watermark) = (self.log().log_end_offset(), self.log().high_watermark());
         if to >= log_end_offset {
-            return Ok(self.log.truncate_to(to, now)?);
+            return Ok(self.log().truncate_to(to, now)?);
         }
         let TopicPartition { topic, partition } = &self.topic_partition;
         let (partition, leader_epoch) = (partition.0, following.leader_epoch.0);
