@@ -19,6 +19,7 @@ use super::error_code::alter_log_dir_error;
 use super::{ErrorCode, RequestContext, Services};
 use crate::model::{PartitionIndex, TopicName, TopicPartition};
 use crate::replica::{AlterLogDirError, ReplicaManager};
+use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 /// The path that each partition is to be moved to.
@@ -45,7 +46,7 @@ pub async fn handle(
         });
         moved.collect()
     };
-    match tokio::task::spawn_blocking(work).await {
+    match task::blocking(work).await {
         Ok(results) => response(results.into_iter()),
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }

@@ -17,6 +17,7 @@ use super::{ErrorCode, RequestContext, Services};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, is_internal_topic};
 use crate::purgatory::{Waiter, WatchList};
 use crate::replica::Partition;
+use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 /// Means "up to the high watermark".
@@ -103,8 +104,7 @@ async fn wait_for_followers(
 
 /// Rolls and renames files, so off the connection's worker.
 async fn raise_log_start(partition: Arc<Partition>, offset: Offset) -> Result<Offset, ErrorCode> {
-    let raised =
-        tokio::task::spawn_blocking(move || partition.with_log(|log| log.delete_records_before(offset)));
+    let raised = task::blocking(move || partition.with_log(|log| log.delete_records_before(offset)));
     match raised.await {
         Ok(Ok(low_watermark)) => Ok(low_watermark),
         Ok(Err(error)) => Err(replica_error(&crate::replica::ReplicaError::from(error))),

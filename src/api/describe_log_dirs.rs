@@ -18,6 +18,7 @@ use wire::{DescribeLogDirsRequest, DescribeLogDirsResponse, Str};
 use super::{ErrorCode, RequestContext, Services};
 use crate::log::{DirectoryStatus, Log, LogManager};
 use crate::model::{PartitionIndex, TopicName, TopicPartition};
+use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 /// In order of index.
@@ -39,7 +40,7 @@ pub async fn handle(
     let wanted = wanted(&request);
     let logs = Arc::clone(services.replicas.logs());
     // Asks the file systems for their sizes.
-    match tokio::task::spawn_blocking(move || describe(&logs, wanted.as_ref())).await {
+    match task::blocking(move || describe(&logs, wanted.as_ref())).await {
         Ok(results) => DescribeLogDirsResponse { results, ..DescribeLogDirsResponse::default() },
         Err(_) => error(ErrorCode::UnknownServerError),
     }

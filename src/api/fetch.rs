@@ -35,6 +35,7 @@ use crate::replica::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FollowerProgress, Isolation, Partition,
     PartitionChange, PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef, begin_conversion,
 };
+use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 /// The replica id of consumers.
@@ -326,7 +327,7 @@ async fn read_one(
     }
     let partition = Arc::clone(partition);
     let read = move || partition.read(&ReadParameters { may_wait: true, ..parameters });
-    tokio::task::spawn_blocking(read).await.unwrap_or(Err(ReplicaError::StorageError))
+    task::blocking(read).await.unwrap_or(Err(ReplicaError::StorageError))
 }
 
 /// The older format that the request's version asks for; `None` = as the records lie in the log.

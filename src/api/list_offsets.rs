@@ -22,6 +22,7 @@ use super::{ErrorCode, RequestContext, Services};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, Timestamp};
 use crate::records::MessageFormat;
 use crate::replica::{Isolation, Partition};
+use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
 const LATEST: i64 = -1;
@@ -120,7 +121,7 @@ async fn list(
     let count = usize::try_from(wanted.max_num_offsets).unwrap_or(0);
     let (timestamp, now) = (Timestamp(wanted.timestamp), services.clock.now());
     let list = move || partition.with_log(|log| log.offsets_before(timestamp, count, now));
-    let listed = match tokio::task::spawn_blocking(list).await {
+    let listed = match task::blocking(list).await {
         Ok(listed) => listed.map_err(|error| replica_error(&error.into()))?,
         Err(_) => return Err(ErrorCode::UnknownServerError),
     };
@@ -216,7 +217,7 @@ async fn search(
         Some(timestamp) => partition.with_log(|log| log.fetch_offset_by_timestamp(timestamp)),
         None => partition.with_log(|log| log.fetch_offset_of_max_timestamp()),
     };
-    let found = match tokio::task::spawn_blocking(search).await {
+    let found = match task::blocking(search).await {
         Ok(found) => found.map_err(|error| replica_error(&error.into()))?,
         Err(_) => return Err(ErrorCode::UnknownServerError),
     };

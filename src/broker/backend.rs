@@ -42,22 +42,26 @@ impl Backend {
         match config.zookeeper_connect() {
             None => {
                 let store = open_embedded(file_system, paths, clock)?;
-                Ok(Backend { ends_with_process: true, ..Backend::of(Box::new(store), "embedded") })
+                Ok(Backend {
+                    ensemble: Box::new(store),
+                    name: "embedded".to_owned(),
+                    registration_patience: REGISTRATION_SLACK,
+                    ends_with_process: true,
+                })
             }
             Some(connect) => {
                 let ensemble = open_zookeeper(config, connect, random).await?;
-                let registration_patience =
-                    milliseconds(config.zookeeper_session_timeout_ms()) + REGISTRATION_SLACK;
-                Ok(Backend { registration_patience, ..Backend::of(Box::new(ensemble), connect) })
+                Ok(Backend { name: connect.to_owned(), ..Backend::joined(config, Box::new(ensemble)) })
             }
         }
     }
 
-    pub fn of(ensemble: Box<dyn Ensemble>, name: &str) -> Backend {
+    /// An ensemble that others use as well.
+    pub fn joined(config: &BrokerConfig, ensemble: Box<dyn Ensemble>) -> Backend {
         Backend {
             ensemble,
-            name: name.to_owned(),
-            registration_patience: REGISTRATION_SLACK,
+            name: "ensemble".to_owned(),
+            registration_patience: milliseconds(config.zookeeper_session_timeout_ms()) + REGISTRATION_SLACK,
             ends_with_process: false,
         }
     }

@@ -15,7 +15,7 @@ use crate::config::BrokerConfig;
 use crate::log::{CleanerOptions, Cleaning, HashSecret, LogCleaner, LogError, Step, Throttle};
 use crate::observe::Metrics;
 use crate::runtime::Clock;
-use crate::runtime::task::Shutdown;
+use crate::runtime::task::{self, Shutdown};
 
 /// What the cleanings of this broker share.
 pub(super) struct Compaction {
@@ -66,7 +66,7 @@ impl Compaction {
             io_buffer_bytes: share(i64::from(settings.log_cleaner_io_buffer_size())),
         };
         let (cleaner, now) = (self.cleaner.clone(), self.clock.now());
-        let picked = tokio::task::spawn_blocking(move || cleaner.pick(&options, secret(), now));
+        let picked = task::blocking(move || cleaner.pick(&options, secret(), now));
         picked.await.unwrap_or_else(|error| {
             error!(%error, "looking for logs to compact panicked");
             None
@@ -78,12 +78,12 @@ impl Compaction {
         loop {
             if self.shutdown.is_requested() {
                 // What is half written is removed with it.
-                let _ = tokio::task::spawn_blocking(move || drop(cleaning)).await;
+                let _ = task::blocking(move || drop(cleaning)).await;
                 return;
             }
             let now = self.clock.now();
             let before = *cleaning.report();
-            let worked = tokio::task::spawn_blocking(move || {
+            let worked = task::blocking(move || {
                 let outcome = cleaning.step(now);
                 (cleaning, outcome)
             });
@@ -111,7 +111,7 @@ impl Compaction {
             self.metrics.compactions.increment();
         }
         let (cleaner, now) = (self.cleaner.clone(), self.clock.now());
-        let finished = tokio::task::spawn_blocking(move || cleaner.finish(cleaning, outcome, now));
+        let finished = task::blocking(move || cleaner.finish(cleaning, outcome, now));
         if let Err(error) = finished.await {
             error!(%error, "ending a compaction panicked");
         }

@@ -12,6 +12,7 @@ use crate::coordination::BoxFuture;
 use crate::interbroker::{ConnectionOptions, Peer, PeerError, RemoteError, RequestVersions};
 use crate::metadata::control::{BrokerRegistration, ControlRefusal};
 use crate::model::BrokerId;
+use crate::runtime::net::Network;
 
 /// How the controller of this process reaches all brokers: this one by a direct call, the others over the network.
 ///
@@ -30,7 +31,12 @@ pub(super) struct ClusterChannel {
 }
 
 impl ClusterChannel {
-    pub(super) fn new(config: &BrokerConfig, me: BrokerId, local: Arc<LocalChannel>) -> ClusterChannel {
+    pub(super) fn new(
+        config: &BrokerConfig,
+        network: Network,
+        me: BrokerId,
+        local: Arc<LocalChannel>,
+    ) -> ClusterChannel {
         let inter_broker_listener = config.listeners().inter_broker.as_str().to_owned();
         let listener = config.control_plane_listener_name().map_or_else(
             || inter_broker_listener.clone(),
@@ -43,6 +49,7 @@ impl ClusterChannel {
             listener,
             inter_broker_listener,
             options: ConnectionOptions {
+                network,
                 client_id: me.to_string().into(),
                 request_timeout: Duration::from_millis(timeout_ms),
             },

@@ -1,18 +1,14 @@
 //! Several brokers in one process, on one tree, with real sockets.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::Broker;
-use super::backend::Backend;
-use super::start::{Machine, OPEN_FILES_MAX, bind, start_on};
+use super::{Broker, Machine};
 use crate::config::{BrokerConfig, Properties};
 use crate::controller::admin::{CreateTopics, NewTopic};
 use crate::coordination::MemoryEnsemble;
-use crate::log::LogDirectories;
 use crate::metadata::Image;
 use crate::model::{
     BrokerId, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicName, TopicPartition,
@@ -20,8 +16,6 @@ use crate::model::{
 use crate::observe::{Metrics, Names};
 use crate::records::{self, AppendOrigin, BatchBuilder};
 use crate::replica::{AppendOptions, Partition, ReplicaError, ReplicaManager, WatchedOffset};
-use crate::runtime::fs::DiskFileSystem;
-use crate::runtime::{Clock, Random};
 use crate::txn::{EndMarkers, TransactionVersion};
 
 /// Longer than anything here takes on a busy machine.
@@ -56,16 +50,9 @@ impl Cluster {
         properties.extend(own.map(|(key, value)| (key.to_owned(), value)));
         properties.extend(self.settings.iter().cloned());
         let config = BrokerConfig::new(properties).unwrap();
-        let paths: Vec<PathBuf> = vec![folder];
-        let machine = Machine {
-            listeners: bind(&config).unwrap(),
-            directories: LogDirectories::open(Arc::new(DiskFileSystem), &paths, OPEN_FILES_MAX).unwrap(),
-            clock: Clock::system(),
-            random: Random::from_entropy(),
-        };
-        let backend = Backend::of(Box::new(self.ensemble.clone()), "memory");
         let metrics = Arc::new(Metrics::new(&Names::default()));
-        let started = start_on(config, metrics, machine, backend).await;
+        let ensemble = Box::new(self.ensemble.clone());
+        let started = Broker::start_on(Machine::system(), ensemble, config, metrics).await;
         Member { broker: started.unwrap() }
     }
 }

@@ -16,7 +16,7 @@ use crate::coordination::{Store, StoreError};
 use crate::model::{BrokerId, TopicName};
 use crate::network::ConnectionTable;
 use crate::replica::{Fetchers, ReplicaManager};
-use crate::runtime::task::Shutdown;
+use crate::runtime::task::{self, Shutdown};
 
 /// The dynamic settings that concern one broker, as the store has them.
 #[derive(Default)]
@@ -128,7 +128,7 @@ impl ConfigApplier {
         set_throttles(self.replicas.throttles(), &config);
         let limited = Arc::clone(&config);
         // Looks host names up.
-        match tokio::task::spawn_blocking(move || connection_limits(&limited)).await {
+        match task::blocking(move || connection_limits(&limited)).await {
             Ok(limits) => self.connections.change_limits(limits),
             Err(error) => error!(%error, "the limits of connections stay as they were"),
         }

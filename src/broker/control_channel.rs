@@ -165,7 +165,7 @@ pub(super) fn topic_config(
 
 /// Runs file work off the workers. A panic in it is a panic here: state may be half changed.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
+    match task::blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }

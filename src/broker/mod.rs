@@ -1,6 +1,6 @@
 //! One broker: all parts built by hand, joined, started and stopped in order.
 //!
-//! [`Broker::start`] is the only place that knows which store, which file system and which clock the parts use.
+//! Only here is known which store, which file system and which clock the parts use.
 
 mod backend;
 mod cleaner;
@@ -35,6 +35,7 @@ use tracing::{info, warn};
 pub use error::StartError;
 pub use ready::Ready;
 pub use standing::Standing;
+pub use start::Machine;
 
 use backend::Backend;
 
@@ -42,7 +43,7 @@ use controller_link::ControllerLink;
 
 use crate::api::Services;
 use crate::config::BrokerConfig;
-use crate::coordination::Store;
+use crate::coordination::{Ensemble, Store};
 use crate::log::{LogCleaner, LogManager};
 use crate::metadata::control::Endpoint;
 use crate::model::BrokerId;
@@ -50,7 +51,7 @@ use crate::network::{ConnectionTable, RequestMemory};
 use crate::observe::Metrics;
 use crate::replica::Fetchers;
 use crate::runtime::Clock;
-use crate::runtime::task::ShutdownTrigger;
+use crate::runtime::task::{self, ShutdownTrigger};
 
 /// How long connections may take to finish what they are at when the broker stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -94,7 +95,17 @@ impl Broker {
     /// A start that cannot succeed changes nothing on disk or in the store, as far as that can be known
     /// beforehand.
     pub async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
-        start::start(config, metrics).await
+        start::start(config, metrics, Machine::system(), None).await
+    }
+
+    /// As [`start`](Self::start), on any machine, in the cluster that `ensemble` stands for.
+    pub async fn start_on(
+        machine: Machine,
+        ensemble: Box<dyn Ensemble>,
+        config: BrokerConfig,
+        metrics: Arc<Metrics>,
+    ) -> Result<Broker, StartError> {
+        start::start(config, metrics, machine, Some(ensemble)).await
     }
 
     /// The session with the coordination store, whichever it is by now.
@@ -179,7 +190,7 @@ impl Broker {
         }
         let broker_epoch = self.services.replicas.broker_epoch();
         let (logs, now) = (self.logs, self.clock.now());
-        let closed = tokio::task::spawn_blocking(move || logs.shut_down(Some(broker_epoch), now));
+        let closed = task::blocking(move || logs.shut_down(Some(broker_epoch), now));
         if let Err(error) = closed.await {
             warn!(%error, "the logs were not closed well");
         }
@@ -190,7 +201,7 @@ impl Broker {
         }
         // The embedded store is closed when nobody holds it any more.
         let backend = self.backend;
-        let stopped = tokio::task::spawn_blocking(move || drop(backend));
+        let stopped = task::blocking(move || drop(backend));
         if let Err(error) = stopped.await {
             warn!(%error, "the store was not closed well");
         }

@@ -13,6 +13,7 @@ use crate::config::{BrokerConfig, Endpoint as ConfiguredEndpoint};
 use crate::controller::registration::{self, Registration};
 use crate::coordination::Store;
 use crate::network::{BindError, ConnectionTable, Listener, RequestMemory};
+use crate::runtime::net::Network;
 use crate::runtime::task::{self, Shutdown, ShutdownTrigger};
 
 /// Every open listener. Only one caller changes them.
@@ -20,6 +21,7 @@ pub(super) struct Ports {
     pub(super) services: Arc<Services>,
     pub(super) connections: Arc<ConnectionTable>,
     pub(super) memory: Arc<RequestMemory>,
+    pub(super) network: Network,
     /// Ends all of them.
     pub(super) shutdown: Shutdown,
     pub(super) open: Vec<OpenPort>,
@@ -73,7 +75,9 @@ impl Ports {
             if self.open.iter().any(|open| open.endpoint == *endpoint) {
                 continue;
             }
-            match Listener::bind(options).and_then(|listener| self.open(listener, endpoint.clone())) {
+            match Listener::bind(options, &self.network)
+                .and_then(|listener| self.open(listener, endpoint.clone()))
+            {
                 Ok(()) => info!(listener = %endpoint.listener, %endpoint, "a listener was added"),
                 Err(error) => error!(listener = %endpoint.listener, %error, "a listener is not opened"),
             }

@@ -14,6 +14,7 @@ use crate::records::{
 use crate::replica::{
     FetcherOptions, LogDirMoverOptions, ThrottleWindows, ThrottledReplicas, Throttles, TopicSettings,
 };
+use crate::runtime::net::Network;
 use crate::txn::TxnOptions;
 
 /// What a topic's settings mean for its logs and for what is appended to them.
@@ -111,8 +112,9 @@ pub(super) fn txn_options(config: &BrokerConfig) -> TxnOptions {
 }
 
 /// How this broker follows others.
-pub(super) fn fetcher_options(config: &BrokerConfig) -> FetcherOptions {
+pub(super) fn fetcher_options(config: &BrokerConfig, network: Network) -> FetcherOptions {
     FetcherOptions {
+        network,
         listener: config.listeners().inter_broker.as_str().to_owned(),
         fetchers_per_leader: unsigned(config.num_replica_fetchers()) as usize,
         wait_max_ms: config.replica_fetch_wait_max_ms(),

@@ -11,6 +11,7 @@ use crate::log::{FlushWanted, LogError, ProducerError, ProducerRules, Verificati
 use crate::model::{LeaderEpoch, Offset, TopicPartition};
 use crate::records::{self, AppendOrigin, RecordSetFormat, Refusal, TargetCompression, ValidationRules};
 use crate::replica::{AppendOptions, Partition, ReplicaError, ReplicaManager, WatchedOffset};
+use crate::runtime::task;
 use crate::runtime::{Clock, fs};
 
 /// How much of a coordinator's log is read at once while it is loaded.
@@ -135,7 +136,7 @@ async fn read_chunk(
         let next = last.map_or(from, |batch| batch.header.next_offset());
         Ok((bytes, next))
     };
-    match tokio::task::spawn_blocking(read).await {
+    match task::blocking(read).await {
         Ok(Ok(chunk)) => Ok(chunk),
         Ok(Err(reason)) => Err(ReadError::Unreadable { reason }),
         Err(error) => Err(ReadError::Unreadable { reason: error.to_string() }),

@@ -38,7 +38,7 @@ use crate::controller::{
     ConfigChanges, Controller, ControllerHandle, ControllerOptions, FeatureForm, Settings, StoredConfig,
 };
 use crate::coordination::znodes::{ConfigEntity, FeatureStatus};
-use crate::coordination::{CurrentSession, Store, znodes};
+use crate::coordination::{CurrentSession, Ensemble, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::interbroker::{ConnectionOptions, Peers, RequestVersions};
 use crate::log::checkpoint::MetaProperties;
@@ -55,6 +55,7 @@ use crate::replica::{
     ReplicationOptions, TopicSettings,
 };
 use crate::runtime::fs::{DiskFileSystem, FileSystem};
+use crate::runtime::net::Network;
 use crate::runtime::task::{self, Shutdown, ShutdownTrigger};
 use crate::runtime::{Clock, Random};
 use crate::security::Authorizer;
@@ -65,37 +66,48 @@ const READY_MAX: Duration = Duration::from_secs(300);
 /// How long the controller may take to tell of all topics.
 const TOPICS_MAX: Duration = Duration::from_secs(60);
 /// Files of logs kept open at once, below the usual limits of a process.
-pub(super) const OPEN_FILES_MAX: usize = 8_000;
+const OPEN_FILES_MAX: usize = 8_000;
 
-pub(super) async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
-    // Ports are taken first: a second broker by mistake must not touch the first one's files.
-    let listeners = bind(&config)?;
-    let clock = Clock::system();
-    let random = Random::from_entropy();
-    let file_system: Arc<dyn FileSystem> = Arc::new(DiskFileSystem);
-    let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
-    let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
-        .context(LogDirectoriesSnafu)?;
-    let backend = Backend::open(&config, file_system, &paths, &clock, &random).await?;
-    start_on(config, metrics, Machine { listeners, directories, clock, random }, backend).await
+/// What a broker needs of the machine it runs on: this one, or a simulated one.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub file_system: Arc<dyn FileSystem>,
+    pub network: Network,
+    pub clock: Clock,
+    pub random: Random,
+    /// Cores. Logs are loaded by so many threads for each directory: not a setting, which few people would tune.
+    pub parallelism: usize,
 }
 
-/// What of its machine a broker holds before it says a word to the cluster.
-pub(super) struct Machine {
-    pub(super) listeners: Vec<Listener>,
-    pub(super) directories: LogDirectories,
-    pub(super) clock: Clock,
-    pub(super) random: Random,
+impl Machine {
+    pub fn system() -> Machine {
+        Machine {
+            file_system: Arc::new(DiskFileSystem),
+            network: Network::system(),
+            clock: Clock::system(),
+            random: Random::from_entropy(),
+            parallelism: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
 }
 
-/// Starts a broker in the cluster that `backend` stands for.
-pub(super) async fn start_on(
+/// Starts a broker in the cluster that `ensemble` stands for; `None` = the one that the settings name.
+pub(super) async fn start(
     config: BrokerConfig,
     metrics: Arc<Metrics>,
     machine: Machine,
-    backend: Backend,
+    ensemble: Option<Box<dyn Ensemble>>,
 ) -> Result<Broker, StartError> {
-    let Machine { listeners, directories, clock, random } = machine;
+    // Ports are taken first: a second broker by mistake must not touch the first one's files.
+    let listeners = bind(&config, &machine.network)?;
+    let Machine { file_system, network, clock, random, parallelism } = machine;
+    let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
+    let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
+        .context(LogDirectoriesSnafu)?;
+    let backend = match ensemble {
+        Some(ensemble) => Backend::joined(&config, ensemble),
+        None => Backend::open(&config, file_system, &paths, &clock, &random).await?,
+    };
     let listeners = listeners.into_iter().zip(config.listeners().bound.clone()).collect();
     let backend = Arc::new(backend);
     let session = backend.session().await.context(StoreSnafu)?;
@@ -106,7 +118,7 @@ pub(super) async fn start_on(
         ConfigChanges::subscribe(Arc::clone(&store), clock.clone()).await.context(StoreSnafu)?;
     let dynamic = DynamicSettings::of(identity.broker_id, &stored);
     let config = dynamic.apply_to(&config.with_broker_id(identity.broker_id));
-    let listeners = rebind(listeners, &config)?;
+    let listeners = rebind(listeners, &config, &network)?;
     let config = Arc::new(ArcSwap::from_pointee(config));
 
     let reserve_bytes = u64::try_from(config.load().log_dirs_reserved_bytes()).unwrap_or(0);
@@ -115,7 +127,8 @@ pub(super) async fn start_on(
     let defaults = topic_settings(identity.broker_id, config.load().topic_defaults());
     let own = settings.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
     let log_configs = LogConfigs { own, default: defaults.log.clone() };
-    let logs = Arc::new(load_logs(directories, &config.load(), log_configs, &clock, &random).await?);
+    let logs =
+        Arc::new(load_logs(directories, &config.load(), log_configs, &clock, &random, parallelism).await?);
     let metadata = Arc::new(Cache::default());
     let replicas = Arc::new(ReplicaManager::new(
         identity.broker_id,
@@ -142,7 +155,7 @@ pub(super) async fn start_on(
             groups: Arc::clone(&groups),
             clock: clock.clone(),
         },
-        peers: peers(&config.load(), identity.broker_id, &metadata),
+        peers: peers(&config.load(), &network, identity.broker_id, &metadata),
     });
     let transactions = Arc::new(TxnService::new(TxnServiceParts {
         options: txn_options(&config.load()),
@@ -178,7 +191,7 @@ pub(super) async fn start_on(
 
     let me = identity.broker_id;
     let fetchers = Arc::new(Fetchers::new(
-        fetcher_options(&config.load()),
+        fetcher_options(&config.load(), network.clone()),
         Arc::clone(&replicas),
         Arc::clone(&metadata),
         clock.clone(),
@@ -201,14 +214,14 @@ pub(super) async fn start_on(
         task::spawn_owner("log directory failures", log_dir_failures.run(parts_shutdown.clone()));
     let mover = LogDirMover::new(Arc::clone(&replicas), clock.clone(), mover_options(&config.load()));
     let moves = task::spawn_owner("moves between log directories", mover.run(parts_shutdown.clone()));
-    let channel = ClusterChannel::new(&config.load(), me, Arc::clone(&local));
+    let channel = ClusterChannel::new(&config.load(), network.clone(), me, Arc::clone(&local));
     let (controller, controller_handle) =
         controller(&config.load(), me, &clock, &random, Arc::clone(&metrics));
     let link = ControllerLink {
         me,
         replicas: Arc::clone(&replicas),
         controller: controller_handle.clone(),
-        peers: peers(&config.load(), me, &metadata),
+        peers: peers(&config.load(), &network, me, &metadata),
     };
     let link = Arc::new(link);
     let isr_channel = isr_channel(&config.load(), &link, &store, &clock, &parts_shutdown);
@@ -260,7 +273,7 @@ pub(super) async fn start_on(
             me,
             local: Arc::clone(&transactions),
             metadata: Arc::clone(&metadata),
-            peers: peers(&config.load(), me, &metadata),
+            peers: peers(&config.load(), &network, me, &metadata),
         }),
         transactions: Arc::clone(&transactions),
         markers,
@@ -268,7 +281,7 @@ pub(super) async fn start_on(
         control: local,
         producer_ids: ProducerIds::new(Arc::clone(&admin), me),
         admin,
-        peers: peers(&config.load(), me, &metadata),
+        peers: peers(&config.load(), &network, me, &metadata),
         features,
         gate: Gate::default(),
         authorizer: Authorizer::AllowAll,
@@ -282,6 +295,7 @@ pub(super) async fn start_on(
         services: Arc::clone(&services),
         connections: Arc::clone(&connections),
         memory: Arc::clone(&memory),
+        network: network.clone(),
         shutdown: clients_shutdown,
         open: Vec::new(),
     };
@@ -400,9 +414,9 @@ async fn wait_until_led(store: &dyn Store, metadata: &Cache, me: BrokerId) -> Re
     Ok(())
 }
 
-pub(super) fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
+fn bind(config: &BrokerConfig, network: &Network) -> Result<Vec<Listener>, StartError> {
     let options = listener_options(config).into_iter();
-    let bound: Result<Vec<Listener>, _> = options.map(Listener::bind).collect();
+    let bound: Result<Vec<Listener>, _> = options.map(|options| Listener::bind(options, network)).collect();
     Ok(bound?)
 }
 
@@ -410,6 +424,7 @@ pub(super) fn bind(config: &BrokerConfig) -> Result<Vec<Listener>, StartError> {
 fn rebind(
     mut bound: Vec<(Listener, ConfiguredEndpoint)>,
     config: &BrokerConfig,
+    network: &Network,
 ) -> Result<Vec<(Listener, ConfiguredEndpoint)>, StartError> {
     let wanted = &config.listeners().bound;
     bound.retain(|(_, endpoint)| wanted.contains(endpoint));
@@ -418,7 +433,7 @@ fn rebind(
         let kept = bound.iter().position(|(_, bound)| bound == endpoint);
         let listener = match kept {
             Some(at) => bound.swap_remove(at).0,
-            None => Listener::bind(options)?,
+            None => Listener::bind(options, network)?,
         };
         listeners.push((listener, endpoint.clone()));
     }
@@ -494,9 +509,8 @@ async fn load_logs(
     configs: LogConfigs,
     clock: &Clock,
     random: &Random,
+    parallelism: usize,
 ) -> Result<LogManager, StartError> {
-    // By the machine, not by a setting that few people tune: loading is bound by cores and the disk.
-    let threads_per_directory = std::thread::available_parallelism().map_or(1, usize::from);
     let producer_expiration_ms = i64::from(config.producer_id_expiration_ms());
     let (now, random) = (clock.now(), random.clone());
     let given_up = GivenUp::default();
@@ -505,14 +519,14 @@ async fn load_logs(
         let config_of = |topic: &TopicName| configs.own.get(topic).unwrap_or(&configs.default).clone();
         let options = LoadAllOptions {
             config_of: &config_of,
-            threads_per_directory,
+            threads_per_directory: parallelism,
             producer_expiration_ms,
             now,
             stop: &stop,
         };
         LogManager::load(directories, &options, random)
     };
-    match tokio::task::spawn_blocking(load).await {
+    match task::blocking(load).await {
         Ok(loaded) => loaded.context(LogDirectoriesSnafu),
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
@@ -606,9 +620,10 @@ fn speaks(config: &BrokerConfig, level: &str) -> bool {
 }
 
 /// Connections to the other brokers for one purpose: requests of one kind do not wait behind those of another.
-fn peers(config: &BrokerConfig, me: BrokerId, metadata: &Arc<Cache>) -> Arc<Peers> {
+fn peers(config: &BrokerConfig, network: &Network, me: BrokerId, metadata: &Arc<Cache>) -> Arc<Peers> {
     let timeout_ms = u64::try_from(config.request_timeout_ms()).unwrap_or(0);
     let options = ConnectionOptions {
+        network: network.clone(),
         client_id: me.to_string().into(),
         request_timeout: Duration::from_millis(timeout_ms),
     };

@@ -13,7 +13,7 @@ use crate::model::Timestamp;
 use crate::observe::Metrics;
 use crate::replica::{HangingTransaction, ReplicaManager};
 use crate::runtime::Clock;
-use crate::runtime::task::Shutdown;
+use crate::runtime::task::{self, Shutdown};
 
 /// Removing files whose delay is over costs nothing when there are none.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ pub(super) async fn run(
             () = &mut stopping => return,
         };
         let ticks = Arc::clone(&ticks);
-        let done = tokio::task::spawn_blocking(move || tick(&ticks, ticks.clock.now()));
+        let done = task::blocking(move || tick(&ticks, ticks.clock.now()));
         if let Err(error) = done.await {
             error!(%error, "periodic work panicked");
         }

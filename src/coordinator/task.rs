@@ -41,7 +41,7 @@ pub(super) struct ShardTask<S: Shard> {
     leader_epoch: LeaderEpoch,
     is_loaded: Arc<AtomicBool>,
     shard: S,
-    replies: HashMap<ReplyToken, oneshot::Sender<S::Reply>, foldhash::fast::RandomState>,
+    replies: HashMap<ReplyToken, oneshot::Sender<S::Reply>, foldhash::fast::FixedState>,
     next_token: u64,
     /// Writes that the shard wants and that are not appended yet.
     writes: Vec<Write<S>>,

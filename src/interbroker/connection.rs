@@ -6,9 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use snafu::ResultExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -16,11 +14,13 @@ use wire::{Reader, Request, ResponseHeader, Str, Writer};
 
 use super::PeerError;
 use super::error::{ConnectSnafu, DecodeSnafu, EncodeSnafu};
+use crate::runtime::net::Network;
 use crate::runtime::task;
 
 /// How a broker connects to its peers.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions {
+    pub network: Network,
     /// What the peer's logs and quotas show.
     pub client_id: Str,
     /// For a connection to stand, and for each answer.
@@ -34,10 +34,13 @@ pub struct ConnectionOptions {
 pub(super) struct Connection {
     options: ConnectionOptions,
     /// `None` once writing failed or was given up half-way.
-    writer: tokio::sync::Mutex<Option<OwnedWriteHalf>>,
+    writer: tokio::sync::Mutex<Option<WriteHalf>>,
     waiting: Arc<Mutex<Waiting>>,
     reader: JoinHandle<()>,
 }
+
+type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 
 #[derive(Default)]
 struct Waiting {
@@ -53,11 +56,11 @@ const RESERVED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl Connection {
     pub async fn open(host: &str, port: u16, options: ConnectionOptions) -> Result<Connection, PeerError> {
-        let connecting = timeout(options.request_timeout, TcpStream::connect((host, port)));
+        let connecting = timeout(options.request_timeout, options.network.connect(host, port));
         let connected = connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let stream = connected.context(ConnectSnafu { host, port })?;
         // Small requests must not wait for one another's acknowledgements.
-        stream.set_nodelay(true).context(ConnectSnafu { host, port })?;
+        stream.set_nodelay().context(ConnectSnafu { host, port })?;
         let (read, write) = stream.into_split();
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let reader = task::spawn("peer connection", {
@@ -135,7 +138,7 @@ impl Drop for Connection {
 }
 
 /// Hands each answer to the one who waits for it. Ends with an error, or when an answer is nobody's.
-async fn read_answers(mut read: OwnedReadHalf, waiting: &Mutex<Waiting>) -> io::Result<()> {
+async fn read_answers(mut read: ReadHalf, waiting: &Mutex<Waiting>) -> io::Result<()> {
     let mut buffer = BytesMut::with_capacity(64 * 1024);
     loop {
         let frame = read_frame(&mut read, &mut buffer).await?;
@@ -151,7 +154,7 @@ async fn read_answers(mut read: OwnedReadHalf, waiting: &Mutex<Waiting>) -> io::
     }
 }
 
-async fn read_frame(read: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::Result<Bytes> {
+async fn read_frame(read: &mut ReadHalf, buffer: &mut BytesMut) -> io::Result<Bytes> {
     fill(read, buffer, 4).await?;
     let prefix = buffer.split_to(4);
     let size = prefix.first_chunk().map_or(-1, |bytes| i32::from_be_bytes(*bytes));
@@ -161,7 +164,7 @@ async fn read_frame(read: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::Resu
     Ok(buffer.split_to(size).freeze())
 }
 
-async fn fill(read: &mut OwnedReadHalf, buffer: &mut BytesMut, size: usize) -> io::Result<()> {
+async fn fill(read: &mut ReadHalf, buffer: &mut BytesMut, size: usize) -> io::Result<()> {
     while buffer.len() < size {
         if read.read_buf(buffer).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

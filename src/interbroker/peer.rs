@@ -124,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::config::ProtocolVersion;
+    use crate::runtime::net::Network;
 
     async fn listen() -> (TcpListener, Peer) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -138,7 +139,8 @@ mod tests {
             host: "127.0.0.1".into(),
             port,
         };
-        let options = ConnectionOptions { client_id: "1".into(), request_timeout };
+        let options =
+            ConnectionOptions { network: Network::system(), client_id: "1".into(), request_timeout };
         let versions = RequestVersions::of(ProtocolVersion::parse("3.9").unwrap());
         Peer::new(endpoint, options, versions)
     }

@@ -117,8 +117,7 @@ impl Loader<'_> {
         self.refuse_twins(&found)?;
         let next = AtomicUsize::new(0);
         let online = self.directories.iter().filter(|directory| !directory.is_offline()).count();
-        let threads =
-            (online * self.options.threads_per_directory.max(1)).max(available_threads()).min(found.len());
+        let threads = (online.max(1) * self.options.threads_per_directory.max(1)).min(found.len());
         std::thread::scope(|scope| {
             let (sender, results) = mpsc::channel();
             for _ in 0..threads {
@@ -246,10 +245,6 @@ impl LoadedLogs {
             self.logs.insert(of, log)
         };
     }
-}
-
-fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Makes logs of one directory durable.

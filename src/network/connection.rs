@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use snafu::{ResultExt, Snafu};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tracing::{debug, info};
 
@@ -17,6 +16,7 @@ use super::memory::{RequestMemory, Reservation};
 use super::output::Output;
 use crate::api::{Answer, ConnectionContext, DispatchError, Dispatched, ResponseFrame, Services};
 use crate::observe::{self, Pace};
+use crate::runtime::net::Stream;
 use crate::runtime::task::{DrainGuard, Shutdown};
 
 /// Input that is read at once while a socket is idle; small, as ten thousand sockets may be idle.
@@ -89,7 +89,7 @@ impl Closed {
 /// poll, a rebalance) stops the next from being started, as Kafka does; only produce requests overtake the
 /// *waiting* of earlier produce requests, so that acks=all is not bound by one round trip a request.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     context: Arc<ConnectionContext>,
     services: Arc<Services>,
     options: ConnectionOptions,
@@ -131,7 +131,7 @@ struct Observed {
 
 impl Connection {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: Stream,
         context: Arc<ConnectionContext>,
         services: Arc<Services>,
         options: ConnectionOptions,

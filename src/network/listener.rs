@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use snafu::{ResultExt, Snafu};
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, info, warn};
 
 use super::connection::{Connection, ConnectionOptions};
@@ -13,6 +11,7 @@ use super::limits::{ConnectionTable, Refusal};
 use super::memory::RequestMemory;
 use crate::api::{ConnectionContext, Services};
 use crate::observe::{Pace, Refused};
+use crate::runtime::net::{Acceptor, ListenOptions, Network, Port, Stream};
 use crate::runtime::task::{self, Shutdown};
 
 /// Accepting pauses for so long when the process is out of file descriptors.
@@ -56,13 +55,13 @@ pub struct BindError {
 
 /// A bound listener: its port is taken, but clients are refused until [`Listener::open`].
 pub struct Listener {
-    socket: Socket,
+    port: Port,
     options: ListenerOptions,
 }
 
 /// A listener that clients can connect to.
 pub struct OpenListener {
-    socket: TcpListener,
+    acceptor: Acceptor,
     options: ListenerOptions,
     /// Of connections that cannot be accepted.
     failures: Pace,
@@ -71,13 +70,18 @@ pub struct OpenListener {
 }
 
 impl Listener {
-    pub fn bind(options: ListenerOptions) -> Result<Listener, BindError> {
-        let socket = bind(&options).context(BindSnafu {
+    pub fn bind(options: ListenerOptions, network: &Network) -> Result<Listener, BindError> {
+        let listen = ListenOptions {
+            host: options.host.clone(),
+            port: options.port,
+            receive_buffer_bytes: options.receive_buffer_bytes,
+        };
+        let port = network.bind(&listen).context(BindSnafu {
             name: options.name.to_string(),
             host: options.host.clone(),
             port: options.port,
         })?;
-        Ok(Listener { socket, options })
+        Ok(Listener { port, options })
     }
 
     pub fn name(&self) -> &Arc<str> {
@@ -86,35 +90,32 @@ impl Listener {
 
     /// The bound port, also where the settings say 0.
     pub fn port(&self) -> u16 {
-        let address = self.socket.local_addr().ok().and_then(|address| address.as_socket());
-        address.map_or(self.options.port, |address| address.port())
+        self.port.number().unwrap_or(self.options.port)
     }
 
     /// Lets clients connect. Must be called within a tokio runtime.
     pub fn open(self) -> Result<OpenListener, BindError> {
-        let Listener { socket, options } = self;
-        let open = || {
-            socket.listen(options.backlog.max(1))?;
-            TcpListener::from_std(socket.into())
-        };
-        let context =
-            BindSnafu { name: options.name.to_string(), host: options.host.clone(), port: options.port };
-        let socket = open().context(context)?;
+        let Listener { port, options } = self;
+        let acceptor = port.open(options.backlog).context(BindSnafu {
+            name: options.name.to_string(),
+            host: options.host.clone(),
+            port: options.port,
+        })?;
         let pace = || Pace::new(COMPLAINTS_INTERVAL);
-        Ok(OpenListener { socket, options, failures: pace(), complaints: Arc::new(pace()) })
+        Ok(OpenListener { acceptor, options, failures: pace(), complaints: Arc::new(pace()) })
     }
 }
 
 impl OpenListener {
     /// Accepts until shutdown; each connection is a task of its own.
     pub async fn serve(
-        self,
+        mut self,
         services: Arc<Services>,
         connections: Arc<ConnectionTable>,
         memory: Arc<RequestMemory>,
         shutdown: Shutdown,
     ) {
-        info!(listener = %self.options.name, address = ?self.socket.local_addr().ok(), "listening");
+        info!(listener = %self.options.name, address = ?self.acceptor.local_addr().ok(), "listening");
         loop {
             let accepted = tokio::select! {
                 accepted = self.accept_paced(&services, &connections) => accepted,
@@ -135,14 +136,14 @@ impl OpenListener {
 
     /// Accepts when the creation rate and the connection count allow.
     async fn accept_paced(
-        &self,
+        &mut self,
         services: &Services,
         connections: &ConnectionTable,
-    ) -> io::Result<(TcpStream, SocketAddr)> {
+    ) -> io::Result<(Stream, SocketAddr)> {
         while connections.is_full(&self.options.name) {
             tokio::time::sleep(FULL_PAUSE).await;
         }
-        let accepted = self.socket.accept().await?;
+        let accepted = self.acceptor.accept().await?;
         while let Err(Refusal::TooFast { wait_ms }) =
             connections.pace(&self.options.name, services.clock.now())
         {
@@ -153,7 +154,7 @@ impl OpenListener {
 
     fn admit(
         &self,
-        stream: TcpStream,
+        stream: Stream,
         peer: SocketAddr,
         services: &Arc<Services>,
         connections: &Arc<ConnectionTable>,
@@ -169,7 +170,7 @@ impl OpenListener {
                 return;
             }
         };
-        if let Err(error) = self.set_options(&stream) {
+        if let Err(error) = stream.tune_accepted(self.options.send_buffer_bytes) {
             debug!(listener = %self.options.name, client = %peer, %error, "connection lost while accepted");
             return;
         }
@@ -184,17 +185,6 @@ impl OpenListener {
             Connection::new(stream, context, Arc::clone(services), options, memory, shutdown, permit);
         task::spawn("connection", connection.run());
     }
-
-    fn set_options(&self, stream: &TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let socket = SockRef::from(stream);
-        // A peer that vanished without a word is found out by the kernel.
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(120)))?;
-        if self.options.send_buffer_bytes > 0 {
-            socket.set_send_buffer_size(self.options.send_buffer_bytes as usize)?;
-        }
-        Ok(())
-    }
 }
 
 fn refused(refusal: Refusal) -> Refused {
@@ -203,44 +193,4 @@ fn refused(refusal: Refusal) -> Refused {
         Refusal::TooMany => Refused::MaxConnections,
         Refusal::TooFast { .. } => Refused::CreationRate,
     }
-}
-
-fn bind(options: &ListenerOptions) -> io::Result<Socket> {
-    let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host has no address");
-    for address in addresses(options)? {
-        match bind_address(options, address) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-/// An empty host binds all addresses of both families.
-fn addresses(options: &ListenerOptions) -> io::Result<Vec<SocketAddr>> {
-    use std::net::{Ipv4Addr, Ipv6Addr, ToSocketAddrs};
-    if options.host.is_empty() {
-        return Ok(vec![
-            (Ipv6Addr::UNSPECIFIED, options.port).into(),
-            (Ipv4Addr::UNSPECIFIED, options.port).into(),
-        ]);
-    }
-    let mut addresses: Vec<_> = (options.host.as_str(), options.port).to_socket_addrs()?.collect();
-    // `localhost` is tried on IPv4 first: clients that resolve it to ::1 alone are rare, the others are not.
-    addresses.sort_by_key(SocketAddr::is_ipv6);
-    Ok(addresses)
-}
-
-fn bind_address(options: &ListenerOptions, address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(!options.host.is_empty())?;
-    }
-    if options.receive_buffer_bytes > 0 {
-        socket.set_recv_buffer_size(options.receive_buffer_bytes as usize)?;
-    }
-    socket.bind(&address.into())?;
-    Ok(socket)
 }

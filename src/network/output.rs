@@ -1,19 +1,17 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use rustix::net::SendFlags;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::api::{Part, ResponseFrame};
 use crate::log::{Conversion, FileSlice};
 use crate::replica::next_converted_piece;
+use crate::runtime::net::Stream;
+use crate::runtime::task;
 
 /// The most buffers one vectored write takes.
 const SLICES_MAX: usize = 64;
@@ -73,11 +71,7 @@ impl Output {
 
     /// Sends until nothing is left (`Ready(Ok)`), the socket is full or a cold file range is being read
     /// (`Pending`), or the connection fails.
-    pub(super) fn poll_flush(
-        &mut self,
-        stream: &TcpStream,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    pub(super) fn poll_flush(&mut self, stream: &Stream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.parts.is_empty() {
             match self.parts.front_mut() {
                 Some(Pending::File { slice, cache }) => ready!(poll_warm(slice, cache, context))?,
@@ -104,17 +98,17 @@ impl Output {
         Poll::Ready(Ok(()))
     }
 
-    fn send_front(&self, stream: &TcpStream) -> io::Result<usize> {
+    fn send_front(&self, stream: &Stream) -> io::Result<usize> {
         match self.parts.front() {
-            Some(Pending::File { slice, .. }) => send_file(stream, slice),
+            Some(Pending::File { slice, .. }) => {
+                let wanted = (slice.size_bytes as usize).min(SENDFILE_BYTES_MAX);
+                stream.try_write_file(&*slice.file, slice.position, wanted)
+            }
             Some(Pending::Memory(first))
                 if matches!(self.parts.get(1), Some(Pending::File { .. } | Pending::Converted(_))) =>
             {
-                // The kernel holds a short header back until the file's bytes follow, one packet instead of two.
-                stream.try_io(Interest::WRITABLE, || {
-                    let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-                    Ok(rustix::net::send(stream.as_fd(), first, flags)?)
-                })
+                // A short header goes out together with the file's bytes.
+                stream.try_write_more(first)
             }
             _ => {
                 let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -152,22 +146,6 @@ impl Output {
     }
 }
 
-fn send_file(stream: &TcpStream, slice: &FileSlice) -> io::Result<usize> {
-    let wanted = (slice.size_bytes as usize).min(SENDFILE_BYTES_MAX);
-    match slice.file.as_fd() {
-        Some(file) => stream.try_io(Interest::WRITABLE, || {
-            let mut position = slice.position;
-            Ok(rustix::fs::sendfile(stream.as_fd(), file, Some(&mut position), wanted)?)
-        }),
-        None => {
-            // Only the in-memory file system of tests has no descriptor.
-            let mut buffer = vec![0; wanted];
-            let read = slice.file.read_at(&mut buffer, slice.position)?;
-            stream.try_write(buffer.get(..read).unwrap_or_default())
-        }
-    }
-}
-
 /// The next piece of a conversion, which is taken when that was the last.
 fn poll_piece(converted: &mut Converted, context: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
     if let Converted::Waiting(_) = converted
@@ -192,7 +170,7 @@ fn poll_warm(slice: &FileSlice, cache: &mut CacheState, context: &mut Context<'_
             CacheState::Unknown if is_cached(slice) => *cache = CacheState::Warm,
             CacheState::Unknown => {
                 let cold = slice.clone();
-                *cache = CacheState::Warming(tokio::task::spawn_blocking(move || read_through(&cold)));
+                *cache = CacheState::Warming(task::blocking(move || read_through(&cold)));
             }
             CacheState::Warming(reading) => {
                 ready!(Pin::new(reading).poll(context)).map_err(io::Error::other)??;

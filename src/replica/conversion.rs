@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use crate::log::{Conversion, ConversionError, FileSlice};
 use crate::model::Offset;
 use crate::records::MessageFormat;
+use crate::runtime::task;
 
 /// Each holds a batch and what becomes of it: this bounds both memory and processors, however many old clients
 /// there are.
@@ -20,7 +21,7 @@ pub async fn begin_conversion(
     from: Offset,
 ) -> Result<Option<Conversion>, ConversionError> {
     let _permit = AT_ONCE.acquire().await;
-    let begun = tokio::task::spawn_blocking(move || Conversion::begin(slice, format, from)).await;
+    let begun = task::blocking(move || Conversion::begin(slice, format, from)).await;
     begun.unwrap_or_else(|panic| Err(ConversionError::Io(io::Error::other(panic))))
 }
 
@@ -31,7 +32,7 @@ pub async fn next_converted_piece(mut conversion: Box<Conversion>) -> io::Result
         return Ok((conversion, piece));
     }
     let _permit = AT_ONCE.acquire().await;
-    let made = tokio::task::spawn_blocking(move || {
+    let made = task::blocking(move || {
         let piece = conversion.next_piece()?;
         Ok((conversion, piece))
     });

@@ -18,6 +18,7 @@ use crate::interbroker::{
 };
 use crate::log::LogError;
 use crate::model::{LeaderEpoch, Offset, TopicPartition};
+use crate::runtime::task;
 
 /// What one fetcher is to fetch. Roles change while it waits for its leader, so it looks here before each step.
 #[derive(Default)]
@@ -214,8 +215,11 @@ impl Fetcher {
         };
         if self.peer.as_ref().is_none_or(|peer| peer.endpoint() != endpoint) {
             let client_id = format!("broker-{}-fetcher-{}", self.parts.me, self.key.index);
-            let connection =
-                ConnectionOptions { client_id: client_id.into(), request_timeout: options.request_timeout };
+            let connection = ConnectionOptions {
+                network: options.network.clone(),
+                client_id: client_id.into(),
+                request_timeout: options.request_timeout,
+            };
             self.peer = Some(Peer::new(endpoint.clone(), connection, options.versions));
             self.plan = FetchPlan::default();
         }
@@ -310,7 +314,7 @@ impl Fetcher {
         followed: &Followed,
         work: impl FnOnce() -> Result<(), ReplicaError> + Send + 'static,
     ) -> Step {
-        match tokio::task::spawn_blocking(work).await {
+        match task::blocking(work).await {
             Ok(Ok(())) => Step::Done,
             Ok(Err(error)) => failure(followed, &error),
             Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -12,11 +12,13 @@ use crate::interbroker::RequestVersions;
 use crate::metadata::Cache;
 use crate::model::{BrokerId, TopicPartition};
 use crate::runtime::Clock;
+use crate::runtime::net::Network;
 use crate::runtime::task::{self, Shutdown};
 
 /// How followers fetch, from the settings.
 #[derive(Clone, Debug)]
 pub struct FetcherOptions {
+    pub network: Network,
     /// The listener that brokers use among themselves.
     pub listener: String,
     /// `num.replica.fetchers`: connections to each leader.

@@ -15,7 +15,7 @@ use super::{Partition, ReplicaError, ReplicaManager};
 use crate::log::LogError;
 use crate::model::{Timestamp, TopicPartition};
 use crate::runtime::Clock;
-use crate::runtime::task::Shutdown;
+use crate::runtime::task::{self, Shutdown};
 
 /// Copies logs that move between log directories, several at a time, no faster than
 /// `replica.alter.log.dirs.io.max.bytes.per.second` together.
@@ -163,7 +163,7 @@ impl LogDirMover {
             MoveStep::CaughtUp => partition.finish_move(&logs, bytes_max, now),
             step => Ok(step),
         };
-        match tokio::task::spawn_blocking(work).await {
+        match task::blocking(work).await {
             Ok(step) => step,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }

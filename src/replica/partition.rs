@@ -24,6 +24,7 @@ use crate::model::{
 };
 use crate::purgatory::WatchList;
 use crate::records::{ValidatedRecords, ValidationRules};
+use crate::runtime::task;
 
 /// A topic's settings, as values: what its logs keep, what may be appended, how many replicas must have it.
 #[derive(Clone, Debug)]
@@ -436,7 +437,7 @@ impl Partition {
             return None;
         }
         let (partition, log) = (Arc::clone(self), self.log());
-        Some(tokio::task::spawn_blocking(move || match log.flush(wanted, now) {
+        Some(task::blocking(move || match log.flush(wanted, now) {
             // The copy in its place was durable before it got there.
             Err(LogError::Closed { .. }) if partition.moved_log(&log).is_some() => Ok(()),
             flushed => flushed,

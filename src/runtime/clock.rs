@@ -1,17 +1,20 @@
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::model::Timestamp;
 
-/// Tells the wall-clock time: the machine's, or one that a test moves by hand. Clones show the same time.
+/// Tells the wall-clock time: the machine's, one that a test moves by hand, or one of a simulated machine. Clones show
+/// the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Source {
     System,
     Manual(Arc<AtomicI64>),
+    Told(Arc<dyn Fn() -> Timestamp + Send + Sync>),
 }
 
 impl Clock {
@@ -24,6 +27,11 @@ impl Clock {
         Clock(Source::Manual(Arc::new(AtomicI64::new(start.0))))
     }
 
+    /// A clock that asks `tell` for the time.
+    pub fn told_by(tell: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
+        Clock(Source::Told(Arc::new(tell)))
+    }
+
     /// The machine's clock may jump: never subtract two readings to time a wait.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
@@ -32,20 +40,31 @@ impl Clock {
                 Timestamp(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
             }
             Source::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
+            Source::Told(tell) => tell(),
         }
     }
 
     /// Moves a manual clock forward.
     ///
     /// # Panics
-    /// On the system clock, which nobody may move.
+    /// On a clock that is not manual, which nobody may move.
     pub fn advance_ms(&self, ms: i64) {
         match &self.0 {
-            Source::System => panic!("the system clock cannot be moved"),
+            Source::System | Source::Told(_) => panic!("only a manual clock can be moved"),
             Source::Manual(now) => {
                 now.fetch_add(ms, Ordering::SeqCst);
             }
         }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::System => "System",
+            Source::Manual(_) => "Manual",
+            Source::Told(_) => "Told",
+        })
     }
 }
 

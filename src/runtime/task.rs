@@ -12,12 +12,14 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
+use super::Process;
+
 /// Starts a task whose panic ends only that task: a connection.
 pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    tokio::spawn(async move {
+    start(async move {
         let guard = PanicReport { name, ends_process: false };
         future.await;
         std::mem::forget(guard);
@@ -30,11 +32,29 @@ pub fn spawn_owner<F>(name: &'static str, future: F) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    tokio::spawn(async move {
+    start(async move {
         let guard = PanicReport { name, ends_process: true };
         future.await;
         std::mem::forget(guard);
     })
+}
+
+/// Runs work that may wait for the disk off the workers.
+pub fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+    match Process::current() {
+        Some(process) => process.spawn_blocking(work),
+        None => tokio::task::spawn_blocking(work),
+    }
+}
+
+fn start<F>(future: F) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    match Process::current() {
+        Some(process) => process.spawn(future),
+        None => tokio::spawn(future),
+    }
 }
 
 /// A thread with a runtime of its own, for work that must not wait behind busy workers. Dropping it ends its

@@ -17,6 +17,7 @@ use crate::interbroker::{
 };
 use crate::metadata::control::Endpoint;
 use crate::model::{BrokerId, TopicName, TopicPartition};
+use crate::runtime::net::Network;
 
 use plan::{Drain, Impossible, Plan};
 
@@ -296,7 +297,11 @@ fn accepted(what: &str, outcomes: Result<PartitionOutcomes, PeerError>) -> BTree
 }
 
 fn peer(endpoint: Endpoint) -> Peer {
-    let options = ConnectionOptions { client_id: "barnabas-drain".into(), request_timeout: REQUEST_TIMEOUT };
+    let options = ConnectionOptions {
+        network: Network::system(),
+        client_id: "barnabas-drain".into(),
+        request_timeout: REQUEST_TIMEOUT,
+    };
     let level = ProtocolVersion::parse("3.9").expect("the table of levels has 3.9");
     Peer::new(endpoint, options, RequestVersions::of(level))
 }

@@ -22,6 +22,8 @@ use crate::runtime::{Clock, Random};
 #[derive(Clone, Debug)]
 pub struct MemoryFileSystem {
     disk: Arc<Mutex<Disk>>,
+    /// The process that this is mounted for; `None` = it outlives all.
+    generation: Option<u64>,
 }
 
 /// One planned misfortune.
@@ -67,7 +69,21 @@ impl MemoryFileSystem {
             capacity_bytes: u64::MAX,
             locked: HashMap::new(),
         };
-        MemoryFileSystem { disk: Arc::new(Mutex::new(disk)) }
+        MemoryFileSystem { disk: Arc::new(Mutex::new(disk)), generation: None }
+    }
+
+    /// The disk as one process has it: after the next `crash` or `kill` nothing can be done through it.
+    pub fn mounted(&self) -> MemoryFileSystem {
+        let generation = self.disk.lock().generation;
+        MemoryFileSystem { disk: Arc::clone(&self.disk), generation: Some(generation) }
+    }
+
+    fn disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
+        let disk = self.disk.lock();
+        match self.generation {
+            Some(generation) if generation != disk.generation => Err(stopped()),
+            _ => Ok(disk),
+        }
     }
 
     /// Power loss: what was not synced is gone.
@@ -75,8 +91,8 @@ impl MemoryFileSystem {
         let mut disk = self.disk.lock();
         for inode in disk.inodes.values_mut() {
             match inode {
-                Inode::Directory(directory) => directory.names = directory.durable.clone(),
-                Inode::File(file) => file.contents = file.durable.clone(),
+                Inode::Directory(directory) => directory.names.clone_from(&directory.durable),
+                Inode::File(file) => file.contents.clone_from(&file.durable),
             }
         }
         disk.restart();
@@ -90,11 +106,16 @@ impl MemoryFileSystem {
         numbers.sort_unstable();
         for number in numbers {
             match disk.inodes.get_mut(&number) {
-                Some(Inode::Directory(directory)) if random.number(0..2) == 0 => {
-                    directory.names = directory.durable.clone();
+                // What is there after a loss of power is on the disk.
+                Some(Inode::Directory(directory)) => match random.number(0..2) {
+                    0 => directory.names.clone_from(&directory.durable),
+                    _ => directory.durable.clone_from(&directory.names),
+                },
+                Some(Inode::File(file)) => {
+                    file.tear(random);
+                    file.durable.clone_from(&file.contents);
                 }
-                Some(Inode::File(file)) => file.tear(random),
-                _ => {}
+                None => {}
             }
         }
         disk.restart();
@@ -321,7 +342,7 @@ fn stopped() -> io::Error {
 
 impl FileSystem for MemoryFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         let may_create = matches!(mode, OpenMode::Create | OpenMode::CreateEmpty);
         let inode = match disk.find(path) {
             Ok(inode) => {
@@ -343,7 +364,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         if disk.find(path).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -364,7 +385,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         let (parent, name) = disk.parent(path)?;
         let inode = disk.find(path)?;
         disk.file(inode)?;
@@ -378,7 +399,7 @@ impl FileSystem for MemoryFileSystem {
             let child = path.join(entry.name);
             if entry.is_directory { self.remove_dir_all(&child)? } else { self.remove_file(&child)? }
         }
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         let (parent, name) = disk.parent(path)?;
         disk.step(Operation::Remove)?;
         disk.directory_mut(parent)?.names.remove(&name);
@@ -386,7 +407,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         let inode = disk.find(from)?;
         let (from_parent, from_name) = disk.parent(from)?;
         let (to_parent, to_name) = disk.parent(to)?;
@@ -398,7 +419,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        let disk = self.disk.lock();
+        let disk = self.disk()?;
         let names = &disk.directory(disk.find(dir)?)?.names;
         let entry = |(name, inode): (&String, &u64)| DirectoryEntry {
             name: name.clone(),
@@ -408,7 +429,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        let disk = self.disk.lock();
+        let disk = self.disk()?;
         match disk.inodes.get(&disk.find(path)?) {
             Some(Inode::File(file)) => Ok(Metadata {
                 size_bytes: file.contents.len() as u64,
@@ -420,7 +441,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn set_modified(&self, path: &Path, modified: Timestamp) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         let inode = disk.find(path)?;
         match disk.step(Operation::Write)? {
             Permit::Half => return Err(stopped()),
@@ -430,7 +451,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         let inode = disk.find(dir)?;
         disk.step(Operation::Sync)?;
         let directory = disk.directory_mut(inode)?;
@@ -439,7 +460,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn sync_volume(&self, _path: &Path) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         disk.step(Operation::Sync)?;
         for inode in disk.inodes.values_mut() {
             match inode {
@@ -451,14 +472,14 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn space(&self, _path: &Path) -> io::Result<Space> {
-        let disk = self.disk.lock();
+        let disk = self.disk()?;
         let usable_bytes = disk.capacity_bytes.saturating_sub(disk.used_bytes());
         Ok(Space { total_bytes: disk.capacity_bytes, usable_bytes })
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         self.open(path, OpenMode::Create)?;
-        let mut disk = self.disk.lock();
+        let mut disk = self.disk()?;
         let inode = disk.find(path)?;
         let generation = disk.generation;
         if disk.locked.contains_key(&inode) {
@@ -668,6 +689,29 @@ mod tests {
         disk.kill();
         assert!(file.write_at(&[IoSlice::new(b"2")], 0).is_err());
         assert!(file.read_at(&mut [0], 0).is_err());
+    }
+
+    #[test]
+    fn a_mounted_disk_is_out_of_reach_after_a_restart() {
+        let disk = disk();
+        let mounted = disk.mounted();
+        write(&mounted, "/a", "1");
+        disk.kill();
+        assert!(mounted.remove_file(Path::new("/a")).is_err());
+        check(&disk, "/a", Some("1"));
+        write(&disk.mounted(), "/a", "2");
+    }
+
+    #[test]
+    fn what_survived_a_loss_of_power_survives_the_next() {
+        for seed in 0..50 {
+            let disk = disk();
+            write(&disk, "/a", "123456789");
+            disk.crash_torn(&Random::from_seed(seed));
+            let kept = disk.read(Path::new("/a")).ok();
+            disk.crash();
+            assert_eq!(disk.read(Path::new("/a")).ok(), kept);
+        }
     }
 
     #[test]
