@@ -410,9 +410,18 @@ impl Fetcher {
             Some(error) => return refused_by(followed, error),
         }
         if let Some(leader) = answer.diverging {
-            return self.truncate_to(followed, decide(&followed.partition, leader).to).await;
+            return self.diverged(followed, leader).await;
         }
         self.append(followed, fetch_offset, answer)
+    }
+
+    async fn diverged(&self, followed: &Followed, leader: truncation::LeaderEnd) -> Step {
+        let log = followed.partition.log();
+        let before = (log.log_end_offset(), log.latest_epoch());
+        let step = self.truncate_to(followed, decide(&followed.partition, leader).to).await;
+        // The same fetch would be answered the same way, again and again.
+        let is_same = (log.log_end_offset(), log.latest_epoch()) == before;
+        if is_same && matches!(step, Step::Done) { Step::Later } else { step }
     }
 
     /// Writes inline: the records are in memory, and one write of them costs less than a hop to another thread.
