@@ -11,8 +11,8 @@ use crate::coordination::znodes::{self, EntityConfig};
 use crate::coordination::{BoxFuture, Store, StoreError};
 use crate::group::{GroupService, OFFSETS_TOPIC};
 use crate::metadata::Cache;
-use crate::metadata::control::LeaderAndIsrRequest;
-use crate::model::{BrokerId, TopicName};
+use crate::metadata::control::{ControlOutcome, LeaderAndIsrRequest};
+use crate::model::{BrokerId, LeaderEpoch, TopicName, TopicPartition};
 use crate::replica::{Fetchers, ReplicaManager, RoleChange};
 use crate::runtime::{Clock, task};
 use crate::txn::{TRANSACTION_STATE_TOPIC, TxnService};
@@ -47,9 +47,16 @@ impl ControlChannel for LocalChannel {
                     self.fetchers.stop(stopped);
                     let replicas = Arc::clone(&self.replicas);
                     let now = self.clock.now();
+                    let epochs: Vec<LeaderEpoch> =
+                        request.partitions.iter().map(|stop| stop.leader_epoch).collect();
                     let stop = move || replicas.stop_replicas(&request, now);
                     let outcomes =
                         blocking(stop).await.map_err(|refusal| ControlError::Refused { refusal })?;
+                    for ((of, outcome), epoch) in outcomes.iter().zip(epochs) {
+                        if *outcome == ControlOutcome::Done {
+                            self.resign(of, Some(epoch).filter(|epoch| epoch.0 >= 0));
+                        }
+                    }
                     Ok(ControlResponse::StopReplica(outcomes))
                 }
                 ControlRequest::UpdateMetadata(request) => {
@@ -117,11 +124,19 @@ impl LocalChannel {
 
     fn tell_coordinators(&self, change: &RoleChange) {
         let (partition, epoch) = (change.topic_partition.partition, change.leader_epoch);
-        match (change.topic_partition.topic.as_str(), change.is_leader) {
-            (OFFSETS_TOPIC, true) => self.groups.on_elected(partition, epoch),
-            (OFFSETS_TOPIC, false) => self.groups.on_resigned(partition, Some(epoch)),
-            (TRANSACTION_STATE_TOPIC, true) => self.transactions.on_elected(partition, epoch),
-            (TRANSACTION_STATE_TOPIC, false) => self.transactions.on_resigned(partition, Some(epoch)),
+        match change.topic_partition.topic.as_str() {
+            _ if !change.is_leader => self.resign(&change.topic_partition, Some(epoch)),
+            OFFSETS_TOPIC => self.groups.on_elected(partition, epoch),
+            TRANSACTION_STATE_TOPIC => self.transactions.on_elected(partition, epoch),
+            _ => {}
+        }
+    }
+
+    /// `None` = the topic is gone, and epochs with it.
+    fn resign(&self, of: &TopicPartition, leader_epoch: Option<LeaderEpoch>) {
+        match of.topic.as_str() {
+            OFFSETS_TOPIC => self.groups.on_resigned(of.partition, leader_epoch),
+            TRANSACTION_STATE_TOPIC => self.transactions.on_resigned(of.partition, leader_epoch),
             _ => {}
         }
     }

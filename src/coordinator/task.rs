@@ -22,6 +22,8 @@ const COMMANDS_PER_ROUND: usize = 256;
 const BATCH_SIZE_BYTES: usize = 64 * 1024;
 /// Batches that may wait for their replicas; beyond that, requests wait in the queue.
 const IN_FLIGHT_MAX: usize = 256;
+/// Writes that wait for one of those batches to end.
+const WRITES_WAITING_MAX: usize = 10_000;
 const LOAD_RETRY: Duration = Duration::from_secs(1);
 
 /// A request on its way to a shard.
@@ -147,7 +149,6 @@ impl<S: Shard> ShardTask<S> {
         let mut round = Vec::new();
         loop {
             let wake_at = self.next_deadline().map(|deadline| self.shared.instant(deadline));
-            let has_room = self.in_flight.len() < IN_FLIGHT_MAX;
             let oldest = self.in_flight.front_mut();
             let has_oldest = oldest.is_some();
             let committed = async {
@@ -166,7 +167,7 @@ impl<S: Shard> ShardTask<S> {
                 biased;
                 _ = &mut stopped => return,
                 result = committed, if has_oldest => self.oldest_ended(result),
-                count = commands.recv_many(&mut round, COMMANDS_PER_ROUND), if has_room => {
+                count = commands.recv_many(&mut round, COMMANDS_PER_ROUND) => {
                     if count == 0 {
                         return;
                     }
@@ -229,8 +230,19 @@ impl<S: Shard> ShardTask<S> {
     }
 
     /// Appends all writes, in their order and in as few batches as their size and producers allow.
+    ///
+    /// While as many batches wait for replicas as may, writes wait here, and what needs none, such as heartbeats, goes
+    /// on. They wait no longer than the batches before them.
     fn flush(&mut self, now: Now) {
         while !self.writes.is_empty() {
+            if let Some(oldest) = self.in_flight.front().filter(|_| self.in_flight.len() >= IN_FLIGHT_MAX) {
+                if !oldest.is_refused && self.writes.len() <= WRITES_WAITING_MAX {
+                    return;
+                }
+                let late = std::mem::take(&mut self.writes);
+                late.into_iter().for_each(|write| self.lose(write, WriteError::TimedOut, now));
+                continue;
+            }
             let mut batch: Vec<EncodedWrite<S>> = Vec::new();
             for write in std::mem::take(&mut self.writes) {
                 let Some(encoded) = encode(write) else { continue };
