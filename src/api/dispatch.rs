@@ -29,6 +29,8 @@ pub struct Dispatched {
     pub answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
     /// The next request of the same kind may start before this one is answered.
     pub is_pipelined: bool,
+    /// It waits until the broker is open to clients, and has not begun before.
+    pub is_gated: bool,
     /// How long the connection is muted afterwards; zero = not at all.
     pub throttle: Duration,
     /// For the metrics of whoever sends the answer.
@@ -60,9 +62,10 @@ pub fn dispatch(
     debug!(api = api.key.name(), api_version = version, correlation_id = header.correlation_id,
         client_id = ?context.client_id, "request");
     let throttle = services.quotas.admit(context.principal(), &context.client_id, size_bytes);
-    let answer =
+    let Begun { answer, is_in_order } =
         api.begin(Arc::clone(services), context, reader).context(BodySnafu { api: api.key, version })?;
-    let answer = if api.is_served_early || services.gate.is_open() {
+    let is_gated = !api.is_served_early && !services.gate.is_open();
+    let answer = if !is_gated {
         answer
     } else {
         let services = Arc::clone(services);
@@ -71,7 +74,8 @@ pub fn dispatch(
             answer.await
         })
     };
-    Ok(Dispatched { answer, is_pipelined: api.is_pipelined, throttle, api: api.key })
+    let is_pipelined = api.is_pipelined && is_in_order;
+    Ok(Dispatched { answer, is_pipelined, is_gated, throttle, api: api.key })
 }
 
 /// Starts a client's request that another broker forwards: one that only the controller serves, in `frame` as a client
@@ -126,9 +130,17 @@ fn unsupported_version(
     Ok(Dispatched {
         answer: Box::pin(std::future::ready(answer)),
         is_pipelined: false,
+        is_gated: false,
         throttle: Duration::ZERO,
         api: api.key,
     })
+}
+
+/// A decoded request.
+pub(super) struct Begun {
+    pub(super) answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
+    /// What it does to logs is done when it first waits: the next request cannot overtake it.
+    pub(super) is_in_order: bool,
 }
 
 /// Decodes a request and makes the future that answers it.
@@ -136,8 +148,9 @@ pub(super) fn begin<R, F, Fut>(
     services: Arc<Services>,
     context: RequestContext,
     mut reader: Reader,
+    is_in_order: impl FnOnce(&R) -> bool,
     handle: F,
-) -> Result<Pin<Box<dyn Future<Output = Answer> + Send>>, DecodeError>
+) -> Result<Begun, DecodeError>
 where
     R: Request + Send + 'static,
     F: FnOnce(Arc<Services>, RequestContext, R) -> Fut,
@@ -146,7 +159,7 @@ where
     let request = R::decode(&mut reader, context.version)?;
     // What follows the body inside the frame is ignored, as in Kafka.
     drop(reader);
-    Ok(Box::pin(handle(services, context, request)))
+    Ok(Begun { is_in_order: is_in_order(&request), answer: Box::pin(handle(services, context, request)) })
 }
 
 /// Encodes a response; `external` are what its [`Records::External`] tokens stand for, in this order.

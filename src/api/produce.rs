@@ -28,7 +28,9 @@ use super::transactions::{self, Guards, Writer};
 use super::{Answer, ErrorCode, RequestContext, Services};
 use crate::log::{FlushWanted, ProducerRules, VerificationGuard};
 use crate::metadata::Image;
-use crate::model::{Offset, PartitionIndex, Timestamp, TopicId, is_internal_topic};
+use crate::model::{
+    Offset, PartitionIndex, Timestamp, TopicId, TopicName, TopicPartition, is_internal_topic,
+};
 use crate::records::{
     self, AppendOrigin, BatchHeader, Codec, RecordSetFormat, RecordsError, ValidatedRecords, ValidationRules,
 };
@@ -68,6 +70,12 @@ struct Refusal {
     record_errors: Vec<records::RecordError>,
     /// The partition's, if it was its log that refused.
     log_start_offset: Offset,
+}
+
+/// Whether it is appended before it first waits. A transaction may have to be confirmed first, and what the same
+/// producer sends after that must not get there before.
+pub(super) fn is_in_order(request: &ProduceRequest) -> bool {
+    request.transactional_id.is_none()
 }
 
 pub async fn answer(services: &Services, context: &RequestContext, request: ProduceRequest) -> Answer {
@@ -296,8 +304,8 @@ fn guard_of(
     if guards.is_empty() {
         return Ok(None);
     }
-    let of = guards.iter().find(|(of, _)| of.partition == index && of.topic.as_str() == topic);
-    of.map(|(_, result)| *result).transpose()
+    let of = TopicName::new(topic).map(|topic| TopicPartition::new(topic, index));
+    of.ok().and_then(|of| guards.get(&of)).copied().transpose()
 }
 
 /// Whether Kafka would find the error while it appends; the answer then tells where the log starts. It does not for

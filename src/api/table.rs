@@ -1,20 +1,14 @@
 //! THE list of APIs: which versions are accepted, which are advertised, what answers them.
 
-use std::future::Future;
 use std::ops::RangeInclusive;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use wire::{ApiKey, DecodeError, Reader};
 
-use super::dispatch::{begin, respond};
-use super::{Answer, RequestContext, Services};
+use super::dispatch::{Begun, begin, respond};
+use super::{RequestContext, Services};
 
-type Begin = fn(
-    Arc<Services>,
-    RequestContext,
-    Reader,
-) -> Result<Pin<Box<dyn Future<Output = Answer> + Send>>, DecodeError>;
+type Begin = fn(Arc<Services>, RequestContext, Reader) -> Result<Begun, DecodeError>;
 
 /// One API.
 pub struct Api {
@@ -42,7 +36,7 @@ impl Api {
         services: Arc<Services>,
         context: RequestContext,
         reader: Reader,
-    ) -> Result<Pin<Box<dyn Future<Output = Answer> + Send>>, DecodeError> {
+    ) -> Result<Begun, DecodeError> {
         (self.begin)(services, context, reader)
     }
 }
@@ -56,10 +50,16 @@ pub fn find(api_key: i16) -> Option<&'static Api> {
 macro_rules! plain {
     ($module:ident, $request:ty) => {
         |services, context, reader| {
-            begin(services, context, reader, |services, context, request: $request| async move {
-                let response = super::$module::handle(&services, &context, request).await;
-                respond::<$request>(&context, &response, Vec::new())
-            })
+            begin(
+                services,
+                context,
+                reader,
+                |_| true,
+                |services, context, request: $request| async move {
+                    let response = super::$module::handle(&services, &context, request).await;
+                    respond::<$request>(&context, &response, Vec::new())
+                },
+            )
         }
     };
 }
@@ -68,13 +68,19 @@ macro_rules! plain {
 macro_rules! forwarded {
     ($module:ident, $request:ty) => {
         |services, context, reader| {
-            begin(services, context, reader, |services, context, request: $request| async move {
-                let response = match super::forward::to_controller(&services, &context, &request).await {
-                    Some(response) => response,
-                    None => super::$module::handle(&services, &context, request).await,
-                };
-                respond::<$request>(&context, &response, Vec::new())
-            })
+            begin(
+                services,
+                context,
+                reader,
+                |_| true,
+                |services, context, request: $request| async move {
+                    let response = match super::forward::to_controller(&services, &context, &request).await {
+                        Some(response) => response,
+                        None => super::$module::handle(&services, &context, request).await,
+                    };
+                    respond::<$request>(&context, &response, Vec::new())
+                },
+            )
         }
     };
 }
@@ -82,10 +88,19 @@ macro_rules! forwarded {
 /// A handler that makes its answer itself.
 macro_rules! special {
     ($module:ident, $request:ty) => {
+        special!($module, $request, |_| true)
+    };
+    ($module:ident, $request:ty, $is_in_order:expr) => {
         |services, context, reader| {
-            begin(services, context, reader, |services, context, request: $request| async move {
-                super::$module::answer(&services, &context, request).await
-            })
+            begin(
+                services,
+                context,
+                reader,
+                $is_in_order,
+                |services, context, request: $request| async move {
+                    super::$module::answer(&services, &context, request).await
+                },
+            )
         }
     };
 }
@@ -124,7 +139,7 @@ macro_rules! api {
 
 /// Every API this broker serves, by key.
 pub static APIS: &[Api] = &[
-    api!(Produce, 0..=13, Some(0..=13), special!(produce, wire::ProduceRequest)),
+    api!(Produce, 0..=13, Some(0..=13), special!(produce, wire::ProduceRequest, super::produce::is_in_order)),
     api!(Fetch, 0..=18, Some(0..=18), special!(fetch, wire::FetchRequest)),
     api!(ListOffsets, 0..=11, Some(0..=11), plain!(list_offsets, wire::ListOffsetsRequest)),
     api!(Metadata, 0..=13, Some(0..=13), plain!(metadata, wire::MetadataRequest)),

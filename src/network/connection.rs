@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use snafu::{ResultExt, Snafu};
 use tokio::time::{Instant, Sleep};
 use tracing::{debug, info};
+use wire::ApiKey;
 
 use super::limits::ConnectionPermit;
 use super::memory::{RequestMemory, Reservation};
@@ -31,7 +32,8 @@ const IN_FLIGHT_MAX: usize = 64;
 const FRAMES_PER_TURN: usize = 32;
 /// Output that may be waiting while further requests are still handled.
 const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
-/// A half-read frame that gets no request memory for so long gives up what it holds.
+/// A half-read frame that gets no request memory for so long gives up what it holds; so does one that takes longer to
+/// arrive while others get none.
 const STARVED_AFTER: Duration = Duration::from_secs(30);
 
 /// What a connection may do, from the settings.
@@ -64,6 +66,9 @@ pub(super) enum Closed {
     /// No request memory for too long in the middle of a frame.
     #[snafu(display("no memory for the rest of a request"))]
     Starved,
+    /// A large frame that arrives slowly, while others wait for the memory that it has.
+    #[snafu(display("a large request arrives too slowly while request memory is short"))]
+    TooSlow,
     #[snafu(display("{source}"))]
     Failed { source: io::Error },
 }
@@ -77,7 +82,7 @@ impl Closed {
             Closed::ByAnswer => observe::Closed::ByAnswer,
             Closed::FrameSize { .. } => observe::Closed::RequestTooLarge,
             Closed::BadRequest { .. } => observe::Closed::InvalidRequest,
-            Closed::Starved => observe::Closed::OutOfMemory,
+            Closed::Starved | Closed::TooSlow => observe::Closed::OutOfMemory,
             Closed::Failed { .. } => observe::Closed::Error,
         }
     }
@@ -110,12 +115,16 @@ pub(super) struct Connection {
     last_active: Instant,
     deadline: Pin<Box<Sleep>>,
     starved_since: Option<Instant>,
+    /// Since when more of one frame is awaited than an idle connection may have.
+    large_since: Option<Instant>,
     muted_until: Option<Pin<Box<Sleep>>>,
 }
 
 struct InFlight {
     answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
     is_pipelined: bool,
+    /// It has done nothing before the broker is open to clients.
+    is_gated: bool,
     request: Observed,
     /// Request memory is held until the answer is made.
     _reservation: Reservation,
@@ -158,6 +167,7 @@ impl Connection {
             last_active: now,
             deadline: Box::pin(tokio::time::sleep_until(now + idle_max)),
             starved_since: None,
+            large_since: None,
             muted_until: None,
             options,
         }
@@ -194,6 +204,9 @@ impl Connection {
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Result<Progress, Closed> {
         let has_answered = self.poll_answers(context)?;
         let started = self.start_frames(context)?;
+        if self.is_input_closed && self.waits_in_vain() {
+            return Err(Closed::ByPeer);
+        }
         if let Poll::Ready(sent) = self.output.poll_flush(&self.stream, context) {
             sent.context(FailedSnafu)?;
             if self.in_flight.is_empty() && (self.is_closing || self.is_input_closed && !started) {
@@ -209,6 +222,16 @@ impl Connection {
             return Err(Closed::Shutdown);
         }
         self.poll_read(context)
+    }
+
+    /// Whether all that the client has asked for and is not there to hear can be forgotten: fetches, and what has not
+    /// begun yet. Such waits may be long, and hold memory.
+    fn waits_in_vain(&self) -> bool {
+        let is_open = self.services.gate.is_open();
+        let is_idle = |waiting: &InFlight| {
+            waiting.request.api == ApiKey::Fetch as i16 || (waiting.is_gated && !is_open)
+        };
+        !self.in_flight.is_empty() && self.in_flight.iter().all(is_idle)
     }
 
     /// Moves finished answers to the output, oldest first.
@@ -241,14 +264,14 @@ impl Connection {
             let Some(frame) = self.next_frame()? else { break };
             let (size_bytes, began) = (frame.len(), std::time::Instant::now());
             let dispatched = crate::api::dispatch(&self.services, &self.context, frame);
-            let Dispatched { mut answer, is_pipelined, throttle, api } =
+            let Dispatched { mut answer, is_pipelined, is_gated, throttle, api } =
                 dispatched.context(BadRequestSnafu)?;
             let request = Observed { api: api as i16, size_bytes, began };
             started = true;
             if !throttle.is_zero() {
                 self.muted_until = Some(Box::pin(tokio::time::sleep(throttle)));
             }
-            let reservation = self.reservation.take();
+            let reservation = self.reservation.split(size_bytes as u64 + 4);
             // Most requests are answered here and now. A later one is polled once as well: a produce appends
             // before it waits.
             match answer.as_mut().poll(context) {
@@ -261,6 +284,7 @@ impl Connection {
                     self.in_flight.push_back(InFlight {
                         answer,
                         is_pipelined,
+                        is_gated,
                         request,
                         _reservation: reservation,
                     });
@@ -270,6 +294,7 @@ impl Connection {
                     self.in_flight.push_back(InFlight {
                         answer,
                         is_pipelined,
+                        is_gated,
                         request,
                         _reservation: reservation,
                     });
@@ -341,7 +366,10 @@ impl Connection {
         if self.input.len() < 4 + size {
             return Ok(None);
         }
-        let frame = self.input.split_to(4 + size).freeze();
+        self.large_since = None;
+        let frame = self.input.split_to(4 + size);
+        // Of a small request that waits, nobody should keep the buffer that it came in.
+        let frame = if size <= TRICKLE_BYTES { Bytes::copy_from_slice(&frame) } else { frame.freeze() };
         Ok(Some(frame.slice(4..)))
     }
 
@@ -404,6 +432,12 @@ impl Connection {
             return Ok(false);
         }
         self.starved_since = None;
+        if wanted > READ_BYTES && self.large_since.is_none() {
+            let now = Instant::now();
+            self.large_since = Some(now);
+            let next = self.deadline.deadline().min(now + STARVED_AFTER);
+            self.deadline.as_mut().reset(next);
+        }
         if self.input.capacity() < wanted {
             self.input.reserve(wanted - received);
         } else if self.input.capacity() == received {
@@ -416,7 +450,7 @@ impl Connection {
     /// thousands that trickle would otherwise hold the memory of all.
     fn shed_idle_buffer(&mut self) {
         let received = self.input.len();
-        if !self.in_flight.is_empty() || self.input.capacity() == 0 || received > TRICKLE_BYTES {
+        if self.input.capacity() == 0 || received > TRICKLE_BYTES {
             return;
         }
         if received == 0 {
@@ -442,12 +476,19 @@ impl Connection {
                 }
                 _ => {}
             }
+            let is_slow = self.large_since.is_some_and(|since| now >= since + STARVED_AFTER);
+            if is_slow && self.reservation.is_wanted() {
+                return Poll::Ready(Closed::TooSlow);
+            }
             let idle_until = self.options.idle_max.map(|idle_max| self.last_active + idle_max);
             let is_at_work = !self.in_flight.is_empty();
             match idle_until {
                 Some(until) if now >= until && !is_at_work => return Poll::Ready(Closed::Idle),
                 Some(until) if now < until => {
-                    let next = self.starved_since.map_or(until, |since| until.min(since + STARVED_AFTER));
+                    let mut next = self.starved_since.map_or(until, |since| until.min(since + STARVED_AFTER));
+                    if let Some(since) = self.large_since {
+                        next = next.min(if is_slow { now + STARVED_AFTER } else { since + STARVED_AFTER });
+                    }
                     self.deadline.as_mut().reset(next.max(now + Duration::from_millis(10)));
                 }
                 _ => self.deadline.as_mut().reset(now + STARVED_AFTER),

@@ -87,6 +87,11 @@ impl Reservation {
         true
     }
 
+    /// Whether others wait for memory.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.memory.is_contended.load(Ordering::SeqCst)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -98,6 +103,13 @@ impl Reservation {
         if less > 0 {
             self.memory.release(less);
         }
+    }
+
+    /// Cuts off a part of `bytes`, at most all.
+    pub(super) fn split(&mut self, bytes: u64) -> Reservation {
+        let part = Reservation { memory: Arc::clone(&self.memory), bytes: self.bytes.min(bytes) };
+        self.bytes -= part.bytes;
+        part
     }
 
     /// The whole reservation, leaving an empty one.
@@ -145,6 +157,18 @@ mod tests {
         reservation.lower_to(10);
         assert_eq!((memory.used_bytes(), reservation.bytes()), (10, 10));
         drop(reservation);
+        assert_eq!(memory.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_part_is_cut_off_and_given_back_alone() {
+        let memory = RequestMemory::new(100);
+        let mut reservation = Reservation::empty(&memory);
+        assert!(reservation.raise_to(60, Waker::noop()));
+        let part = reservation.split(20);
+        assert_eq!((part.bytes(), reservation.bytes(), memory.used_bytes()), (20, 40, 60));
+        drop(part);
+        assert_eq!((reservation.split(100).bytes(), reservation.bytes()), (40, 0));
         assert_eq!(memory.used_bytes(), 0);
     }
 
