@@ -23,6 +23,23 @@ use crate::security::{Operation, Resource};
 /// Means "up to the high watermark".
 const HIGH_WATERMARK: i64 = -1;
 
+/// What became of one partition of the request.
+enum Outcome {
+    /// Deleted here; followers may still have to.
+    Raised {
+        partition: Arc<Partition>,
+        offset: Offset,
+    },
+    Done {
+        low_watermark: Offset,
+    },
+    Refused {
+        code: ErrorCode,
+        low_watermark: Offset,
+    },
+}
+
+/// Deletes in all logs first, then waits for all their followers together, as Kafka does.
 pub async fn handle(
     services: &Services,
     context: &RequestContext,
@@ -30,25 +47,35 @@ pub async fn handle(
 ) -> DeleteRecordsResponse {
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let deadline = Instant::now() + timeout;
-    let mut response = DeleteRecordsResponse::default();
-    for topic in request.topics {
-        let mut partitions = Vec::with_capacity(topic.partitions.len());
+    let mut outcomes = Vec::new();
+    for topic in &request.topics {
         for wanted in &topic.partitions {
             let index = PartitionIndex(wanted.partition_index);
-            let deleted = delete(services, context, &topic.name, index, wanted.offset, deadline).await;
-            let (code, low_watermark) = match deleted {
-                Ok(low_watermark) => (ErrorCode::None, low_watermark),
-                Err(code) => (code, Offset::NONE),
-            };
-            partitions.push(DeleteRecordsPartitionResult {
-                partition_index: index.0,
-                low_watermark: low_watermark.0,
-                error_code: code.code(),
+            let raised = delete(services, context, &topic.name, index, wanted.offset).await;
+            outcomes.push(match raised {
+                Ok((partition, offset)) => Outcome::Raised { partition, offset },
+                Err(code) => Outcome::Refused { code, low_watermark: Offset::NONE },
             });
         }
-        response.topics.push(DeleteRecordsTopicResult { name: topic.name, partitions });
     }
-    response
+    wait_for_followers(&mut outcomes, deadline).await;
+    let mut outcomes = outcomes.into_iter();
+    let topics = request.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().zip(&mut outcomes);
+        let partitions =
+            partitions.map(|(wanted, outcome)| result(wanted.partition_index, &outcome)).collect();
+        DeleteRecordsTopicResult { name: topic.name, partitions }
+    });
+    DeleteRecordsResponse { topics: topics.collect(), ..Default::default() }
+}
+
+fn result(partition_index: i32, outcome: &Outcome) -> DeleteRecordsPartitionResult {
+    let (code, low_watermark) = match outcome {
+        Outcome::Done { low_watermark } => (ErrorCode::None, *low_watermark),
+        Outcome::Refused { code, low_watermark } => (*code, *low_watermark),
+        Outcome::Raised { partition, .. } => (ErrorCode::RequestTimedOut, partition.low_watermark()),
+    };
+    DeleteRecordsPartitionResult { partition_index, low_watermark: low_watermark.0, error_code: code.code() }
 }
 
 async fn delete(
@@ -57,8 +84,7 @@ async fn delete(
     topic: &str,
     index: PartitionIndex,
     offset: i64,
-    deadline: Instant,
-) -> Result<Offset, ErrorCode> {
+) -> Result<(Arc<Partition>, Offset), ErrorCode> {
     if !services.authorizer.allows(context.principal(), Operation::Delete, Resource::Topic(topic)) {
         return Err(ErrorCode::TopicAuthorizationFailed);
     }
@@ -79,26 +105,34 @@ async fn delete(
         return Err(ErrorCode::OffsetOutOfRange);
     }
     raise_log_start(Arc::clone(&partition), offset).await?;
-    wait_for_followers(&partition, offset, deadline).await
+    Ok((partition, offset))
 }
 
 /// Followers hear of the new start with one fetch, and tell with the next that theirs is there too.
-async fn wait_for_followers(
-    partition: &Partition,
-    offset: Offset,
-    deadline: Instant,
-) -> Result<Offset, ErrorCode> {
+async fn wait_for_followers(outcomes: &mut [Outcome], deadline: Instant) {
     let waiter = Waiter::new();
-    let _registration = WatchList::register(partition.watchers(), &waiter);
+    let raised = outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Raised { partition, .. } => Some(WatchList::register(partition.watchers(), &waiter)),
+        _ => None,
+    });
+    let _registrations: Vec<_> = raised.collect();
     loop {
-        let low_watermark = partition.low_watermark();
-        if low_watermark >= offset {
-            return Ok(low_watermark);
+        outcomes.iter_mut().for_each(look);
+        let is_done = !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Raised { .. }));
+        if is_done || tokio::time::timeout_at(deadline, waiter.wait()).await.is_err() {
+            return;
         }
-        partition.check_leader_epoch(LeaderEpoch::UNKNOWN, true).map_err(|error| replica_error(&error))?;
-        if tokio::time::timeout_at(deadline, waiter.wait()).await.is_err() {
-            return Err(ErrorCode::RequestTimedOut);
-        }
+    }
+}
+
+/// Whether all followers have raised their log starts, or this broker leads the partition no longer.
+fn look(outcome: &mut Outcome) {
+    let Outcome::Raised { partition, offset } = outcome else { return };
+    let low_watermark = partition.low_watermark();
+    if low_watermark >= *offset {
+        *outcome = Outcome::Done { low_watermark };
+    } else if let Err(error) = partition.check_leader_epoch(LeaderEpoch::UNKNOWN, true) {
+        *outcome = Outcome::Refused { code: replica_error(&error), low_watermark: Offset::NONE };
     }
 }
 
