@@ -38,8 +38,8 @@ use crate::replica::{
 use crate::runtime::task;
 use crate::security::{Operation, Resource};
 
-/// The replica id of consumers.
-const CONSUMER: i32 = -1;
+/// The replica id of a replica that moves between log directories of its broker.
+const FUTURE_REPLICA: i32 = -3;
 
 /// What the whole request asks for.
 struct Wanted {
@@ -95,24 +95,26 @@ pub async fn answer(services: &Services, context: &RequestContext, mut request: 
 fn wanted(services: &Services, context: &RequestContext, request: &FetchRequest) -> Wanted {
     let replica_id =
         if context.version >= 15 { request.replica_state.replica_id } else { request.replica_id };
-    let isolation = match (replica_id, request.isolation_level) {
-        (CONSUMER, 1) => Isolation::Committed,
-        (CONSUMER, _) => Isolation::HighWatermark,
-        _ => Isolation::LogEnd,
+    let is_consumer = replica_id < 0 && replica_id != FUTURE_REPLICA;
+    let isolation = match request.isolation_level {
+        _ if !is_consumer => Isolation::LogEnd,
+        1 => Isolation::Committed,
+        _ => Isolation::HighWatermark,
     };
     let limit = services.config.load().fetch_max_bytes();
     // Followers ask for what they are configured to.
     let bytes_max = if replica_id >= 0 { request.max_bytes } else { request.max_bytes.min(limit) };
     let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     // Consumers that can be sent to a follower (KIP-392) may read from one.
-    let needs_leader = replica_id >= 0 || (replica_id == CONSUMER && context.version < 11);
+    let needs_leader = replica_id >= 0 || (is_consumer && context.version < 11);
     Wanted {
         replica_id,
         needs_leader,
         rack: request.rack_id.clone(),
         isolation,
         bytes_max: usize::try_from(bytes_max).unwrap_or(0),
-        bytes_min: usize::try_from(request.min_bytes).unwrap_or(0),
+        // More than it may hold is not waited for.
+        bytes_min: usize::try_from(request.min_bytes.min(bytes_max)).unwrap_or(0),
         deadline: Instant::now() + max_wait,
     }
 }
@@ -196,15 +198,28 @@ async fn read_until_enough(
 }
 
 fn is_enough(wanted: &Wanted, reads: &[Read]) -> bool {
-    let mut size_bytes = 0;
+    let (mut size_bytes, mut refused) = (0, 0);
     for read in reads {
         match &read.result {
+            // One topic that is gone is no reason to ask for the others without a pause.
+            Err(code) if is_refused_before(*code) => refused += 1,
             Err(_) => return true,
             Ok(read) if read.diverging.is_some() || read.preferred.is_some() => return true,
             Ok(read) => size_bytes += read.read.as_ref().map_or(0, |read| read.size_bytes),
         }
     }
-    reads.is_empty() || size_bytes >= wanted.bytes_min
+    reads.len() == refused || size_bytes >= wanted.bytes_min
+}
+
+/// Whether Kafka refuses a partition for this before it looks into its log.
+fn is_refused_before(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::UnknownTopicId
+            | ErrorCode::TopicAuthorizationFailed
+            | ErrorCode::UnsupportedCompressionType
+    )
 }
 
 async fn read_all(
@@ -551,14 +566,7 @@ fn partition_data(
             data.high_watermark = -1;
             data.log_start_offset = -1;
             // As in Kafka: empty when the checks before the log refuse, null when the partition does.
-            let is_refused_before = matches!(
-                code,
-                ErrorCode::UnknownTopicOrPartition
-                    | ErrorCode::UnknownTopicId
-                    | ErrorCode::TopicAuthorizationFailed
-                    | ErrorCode::UnsupportedCompressionType
-            );
-            data.aborted_transactions = is_refused_before.then(Vec::new);
+            data.aborted_transactions = is_refused_before(code).then(Vec::new);
             data.records = Some(Records::Bytes(bytes::Bytes::new()));
             let is_about_leader =
                 matches!(code, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch);

@@ -176,7 +176,9 @@ async fn look_up(
     let role =
         partition.check_leader_epoch(requested, needs_leader).map_err(|error| replica_error(&error))?;
     let end = partition.visible_end(isolation);
-    let is_settled = isolation == Isolation::LogEnd || end >= role.epoch_start_offset;
+    // Whatever the isolation: an old transaction that is still open unsettles nothing.
+    let is_settled = isolation == Isolation::LogEnd
+        || partition.visible_end(Isolation::HighWatermark) >= role.epoch_start_offset;
     let unsettled =
         if context.version >= 5 { ErrorCode::OffsetNotAvailable } else { ErrorCode::LeaderNotAvailable };
     let found = match wanted.timestamp {
@@ -190,7 +192,8 @@ async fn look_up(
         MAX_TIMESTAMP => search(partition, None, end).await?,
         timestamp => search(partition, Some(Timestamp(timestamp)), end).await?,
     };
-    if found.offset == Offset::NONE && !is_settled && wanted.timestamp >= 0 {
+    let is_search = wanted.timestamp >= 0 || wanted.timestamp == MAX_TIMESTAMP;
+    if found.offset == Offset::NONE && !is_settled && is_search {
         return Err(unsettled);
     }
     Ok(found)

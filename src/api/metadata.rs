@@ -83,7 +83,9 @@ fn wanted(context: &RequestContext, request: &MetadataRequest) -> Wanted {
         None => Wanted::All,
         Some(topics) if topics.is_empty() && context.version == 0 => Wanted::All,
         Some(topics) if topics.iter().any(has_id) => {
-            Wanted::Ids(topics.iter().map(|topic| TopicId(topic.topic_id.0)).collect())
+            let mut seen = HashSet::new();
+            let ids = topics.iter().map(|topic| TopicId(topic.topic_id.0));
+            Wanted::Ids(ids.filter(|id| !id.is_zero() && seen.insert(*id)).collect())
         }
         Some(topics) => {
             let mut seen = HashSet::new();
