@@ -485,7 +485,9 @@ pub(super) fn create_topic_error(error: &CreateTopicError) -> ErrorCode {
 
 fn placement_error(error: &PlacementError) -> ErrorCode {
     match error {
-        PlacementError::PartitionsNotPositive => ErrorCode::InvalidPartitions,
+        PlacementError::PartitionsNotPositive | PlacementError::TooManyPartitions => {
+            ErrorCode::InvalidPartitions
+        }
         PlacementError::ReplicationFactorNotPositive | PlacementError::ReplicationFactorTooLarge { .. } => {
             ErrorCode::InvalidReplicationFactor
         }

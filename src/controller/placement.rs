@@ -30,6 +30,8 @@ pub struct Start {
 pub enum PlacementError {
     #[snafu(display("Number of partitions must be larger than 0."))]
     PartitionsNotPositive,
+    #[snafu(display("Number of partitions is larger than a topic can be stored with."))]
+    TooManyPartitions,
     #[snafu(display("Replication factor must be larger than 0."))]
     ReplicationFactorNotPositive,
     #[snafu(display("Replication factor: {factor} larger than available brokers: {brokers}."))]
@@ -37,6 +39,9 @@ pub enum PlacementError {
     #[snafu(display("Not all brokers have rack information for replica rack aware assignment."))]
     RacksIncomplete,
 }
+
+/// No topic has more: its node has at least eight bytes for each partition, and ZooKeeper stores one mebibyte.
+const PARTITIONS_MAX: i32 = 1 << 17;
 
 /// The replicas of `partitions` new partitions, the preferred leader first.
 ///
@@ -50,6 +55,7 @@ pub fn place(
     start: Start,
 ) -> Result<Vec<Vec<BrokerId>>, PlacementError> {
     ensure!(partitions > 0, PartitionsNotPositiveSnafu);
+    ensure!(partitions <= PARTITIONS_MAX, TooManyPartitionsSnafu);
     ensure!(replication_factor > 0, ReplicationFactorNotPositiveSnafu);
     let (partitions, factor) = (partitions as usize, replication_factor as usize);
     ensure!(

@@ -267,8 +267,7 @@ impl GroupShard {
         out: &mut Outcome<Self>,
     ) {
         self.for_each_group(now, out, |group, step| {
-            let stored = group.offsets.all_partitions().into_iter();
-            let gone: Vec<_> = stored.filter(|partition| partitions.contains(partition)).collect();
+            let gone: Vec<_> = partitions.iter().filter(|of| group.offsets.contains(of)).cloned().collect();
             if group.state() != GroupState::Dead && !gone.is_empty() {
                 remove_offsets(group, gone, None, step);
             }
