@@ -55,11 +55,14 @@ impl Standing {
     }
 }
 
-/// Partitions with a replica on `me` that is not in sync. Those in log folders that have failed do not catch up.
+/// Partitions with a replica on `me` that is not in sync. Those in log folders that have failed do not catch up, nor do
+/// those without a leader: a cluster that starts cold waits for the brokers that can lead, which may wait for this one.
 fn lagging(image: &Image, me: BrokerId) -> Vec<TopicPartition> {
     let is_here =
         |partition: &Partition| partition.replicas.contains(&me) && !partition.offline_replicas.contains(&me);
-    select(image, |_, partition| is_here(partition) && !partition.isr.contains(&me))
+    select(image, |_, partition| {
+        is_here(partition) && partition.leader != BrokerId::NONE && !partition.isr.contains(&me)
+    })
 }
 
 /// Partitions that would be offline, or have fewer replicas in sync than must acknowledge, without `me`.

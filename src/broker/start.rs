@@ -341,6 +341,13 @@ pub(super) async fn start(
         shutdown: parts_shutdown.clone(),
     };
     let compaction = task::spawn_owner("compaction", cleaner::run(compaction));
+    let isr_ticks = ticks::run_isr(
+        Arc::clone(&services.replicas),
+        Arc::clone(&config),
+        clock.clone(),
+        parts_shutdown.clone(),
+    );
+    task::spawn_owner("ISR ticks", isr_ticks);
     let ticks = task::spawn_owner(
         "ticks",
         ticks::run(

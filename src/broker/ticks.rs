@@ -27,6 +27,29 @@ const HANGING_INTERVAL: Duration = Duration::from_secs(600);
 /// A producer that is silent for so long has no retry under way: clients give one up after two minutes.
 const PRODUCER_SETTLING_INTERVAL: Duration = Duration::from_secs(600);
 
+/// Looks which followers lag, until the broker stops. Beside the rest, as no disk may keep a dead follower in sync.
+pub(super) async fn run_isr(
+    replicas: Arc<ReplicaManager>,
+    config: Arc<ArcSwap<BrokerConfig>>,
+    clock: Clock,
+    shutdown: Shutdown,
+) {
+    let half_lag_ms = u64::try_from(config.load().replica_lag_time_max_ms() / 2).unwrap_or(1).max(1);
+    let mut isr = tokio::time::interval(Duration::from_millis(half_lag_ms));
+    isr.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stopping = shutdown.requested();
+    loop {
+        tokio::select! {
+            _ = isr.tick() => {}
+            () = &mut stopping => return,
+        }
+        let (replicas, now) = (Arc::clone(&replicas), clock.now());
+        if let Err(error) = tokio::task::spawn_blocking(move || replicas.isr_tick(now)).await {
+            error!(%error, "the look after lagging followers panicked");
+        }
+    }
+}
+
 struct Ticks {
     logs: Arc<LogManager>,
     replicas: Arc<ReplicaManager>,
@@ -60,9 +83,6 @@ pub(super) async fn run(
     let mut log_starts = every(i64::from(config.log_flush_start_offset_checkpoint_interval_ms()));
     let mut high_watermarks = every(config.replica_high_watermark_checkpoint_interval_ms());
     let mut producers = every(i64::from(config.producer_id_expiration_check_interval_ms()));
-    let half_lag_ms = u64::try_from(config.replica_lag_time_max_ms() / 2).unwrap_or(1).max(1);
-    let mut isr = tokio::time::interval(Duration::from_millis(half_lag_ms));
-    isr.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut removal = tokio::time::interval(REMOVAL_INTERVAL);
     let mut producer_limit = tokio::time::interval(PRODUCER_LIMIT_INTERVAL);
     producer_limit.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,7 +105,6 @@ pub(super) async fn run(
             _ = producer_limit.tick() => |ticks, _| ticks.limit_producers(),
             _ = hanging.tick() => Ticks::report_hanging_transactions,
             _ = producer_settling.tick() => |ticks, _| ticks.logs.producer_settling_tick(),
-            _ = isr.tick() => |ticks, now| ticks.replicas.isr_tick(now),
             _ = removal.tick() => |ticks, now| ticks.logs.removal_tick(now),
             () = &mut stopping => return,
         };

@@ -43,16 +43,33 @@ fn builder(threads: usize, name: &str) -> Builder {
     builder
 }
 
-/// Resolves with the name of the first SIGTERM or SIGINT after this call. Must be called within a runtime.
+/// Resolves with the name of the first SIGTERM, SIGINT or SIGHUP after this call. Must be called within a runtime.
 ///
 /// Further ones are ignored, as Kafka ignores them: a terminal and a supervisor often both send one.
 pub fn stop_signal() -> io::Result<impl Future<Output = &'static str>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
     Ok(async move {
+        let hung_up = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
+            _ = hung_up => "SIGHUP",
         }
     })
+}
+
+/// Whether this process was started to outlive its terminal, as by nohup. Known on Linux only.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signal 1 is the lowest bit.
+    ignored.is_some_and(|mask| mask & 1 == 1)
 }

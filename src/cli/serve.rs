@@ -1,4 +1,4 @@
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use snafu::{ResultExt, Snafu};
@@ -112,7 +112,10 @@ async fn serve(config: BrokerConfig, window: &Window) -> Result<(), ServeError> 
         }
     };
     window.show(&broker);
-    println!("{}", broker.ready());
+    // A broker serves on when nobody can hear that it is ready.
+    if let Err(error) = writeln!(std::io::stdout(), "{}", broker.ready()) {
+        warn!(%error, "cannot print the ready line");
+    }
     let signal = tokio::select! {
         signal = stop => signal,
         // As Kafka's broker halts: there is nothing left to write anything to.

@@ -106,9 +106,7 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
     samples.push(Sampled::MemoryBytes, &["metadata"], services.metadata.image().memory_bytes());
     sample_partitions(&services, &mut samples);
     sample_replication(&services, &mut samples);
-    let image = services.metadata.image();
-    let is_controller = image.controller_id() == services.broker_id;
-    samples.push(Sampled::ActiveController, &[], u8::from(is_controller));
+    samples.push(Sampled::ActiveController, &[], u8::from(services.controller.is_active()));
     let mut samples = sample_controller(&services, samples).await;
     samples.push(Sampled::LogDirMoves, &[], services.replicas.logs().futures().len());
     for directory in services.replicas.logs().directories() {
@@ -161,7 +159,7 @@ fn sample_replication(services: &Services, samples: &mut Samples) {
     samples.push(Sampled::ReplicationThrottleRate, &["follower"], throttles.follower.rate(now));
 }
 
-/// The controller is busy when it is most looked at: a page does not wait for it.
+/// The controller and coordinators are busy when they are most looked at: a page does not wait for them.
 const COUNTS_MAX: Duration = Duration::from_secs(1);
 
 async fn sample_controller(services: &Services, mut samples: Samples) -> Samples {
@@ -230,7 +228,8 @@ async fn sample_transactions(services: &Services, mut samples: Samples) -> Sampl
     samples.push(Sampled::OpenTransactionEnds, &[], services.transactions.open_ends());
     let all = ListTransactions { duration_ms: -1, ..ListTransactions::default() };
     // While a coordinator is loaded the numbers are not known.
-    let Ok(listed) = services.transactions.list(&all).await else { return samples };
+    let listed = tokio::time::timeout(COUNTS_MAX, services.transactions.list(&all));
+    let Ok(Ok(listed)) = listed.await else { return samples };
     let mut by_state = std::collections::BTreeMap::<&str, u64>::new();
     for transaction in &listed {
         *by_state.entry(transaction.state.as_str()).or_default() += 1;
@@ -242,7 +241,9 @@ async fn sample_transactions(services: &Services, mut samples: Samples) -> Sampl
 }
 
 async fn sample_groups(services: &Services, mut samples: Samples) -> Samples {
-    let listing = services.groups.list(&Default::default()).await;
+    let all = Default::default();
+    let listing = tokio::time::timeout(COUNTS_MAX, services.groups.list(&all));
+    let Ok(listing) = listing.await else { return samples };
     let mut by_state = std::collections::BTreeMap::<&str, u64>::new();
     for group in &listing.groups {
         *by_state.entry(group.state.as_str()).or_default() += 1;

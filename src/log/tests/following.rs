@@ -99,18 +99,6 @@ fn a_truncated_log_ends_there_and_goes_on_there() {
     }
 }
 
-/// A leader that wrote nothing and follows again would otherwise never agree with the next leader.
-#[test]
-fn truncation_at_the_end_forgets_an_epoch_without_records() {
-    let (machine, log) = two_epochs();
-    log.assign_epoch(LeaderEpoch(5), Offset(20)).unwrap();
-    assert_eq!(log.latest_epoch(), LeaderEpoch(5));
-    log.truncate_to(Offset(20), machine.now()).unwrap();
-    assert_eq!((log.log_end_offset(), log.latest_epoch()), (Offset(20), LeaderEpoch(3)));
-    machine.fs.kill();
-    assert_eq!(machine.start_log().1.latest_epoch(), LeaderEpoch(3));
-}
-
 #[test]
 fn truncation_at_a_segment_base_keeps_the_segment_empty() {
     let (machine, log) = two_epochs();
