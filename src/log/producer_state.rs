@@ -210,7 +210,9 @@ impl ProducerState {
                 Some(end) => append.take_marker(entry, batch, end, rules)?,
                 None if batch.attributes.is_control() => {}
                 None => {
+                    // One that was begun for a late batch of an earlier epoch holds nobody back.
                     let verification = self.verifications.get(&batch.producer_id);
+                    let verification = verification.filter(|of| of.epoch == batch.producer_epoch);
                     let lowest_waiting = verification.map(|verification| verification.lowest_sequence);
                     append.take_data(entry, batch, lowest_waiting, rules.origin)?;
                 }

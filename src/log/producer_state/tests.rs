@@ -323,6 +323,19 @@ fn a_marker_of_a_new_epoch_leaves_the_guard_of_the_next_transaction() {
     assert!(state.append_one(transactional(data(2, 0, 0, 4, 1)), None, &rules(stale)).is_err());
 }
 
+/// The checkers of transactions found it: the first try of a batch, late because the network stood still.
+#[test]
+fn a_late_batch_of_an_earlier_epoch_does_not_hold_back_the_producer() {
+    let mut state = ProducerState::default();
+    let rules = |guard| ProducerRules { needs_verification: true, guard, ..CLIENT };
+    let guard = state.begin_verification(ProducerId(1), ProducerEpoch(1), 0, Timestamp(5));
+    state.append_one(transactional(data(1, 1, 0, 0, 2)), None, &rules(guard)).unwrap();
+    let late = state.begin_verification(ProducerId(1), ProducerEpoch(0), 0, Timestamp(6));
+    state.append_one(transactional(data(1, 1, 2, 2, 1)), None, &rules(None)).unwrap();
+    let refused = state.append_one(transactional(data(1, 0, 0, 3, 1)), None, &rules(late)).unwrap_err();
+    assert!(matches!(refused, ProducerError::InvalidProducerEpoch { .. }));
+}
+
 #[test]
 fn silent_producers_expire_unless_their_transaction_is_open() {
     let mut state = ProducerState::default();
