@@ -179,6 +179,27 @@ impl Broker {
         self.zookeeper = zookeeper;
     }
 
+    /// As [`Broker::hand_over`], for a broker of a cluster on this ZooKeeper.
+    #[track_caller]
+    pub(crate) fn hand_over_within(&mut self, server: Server, id: i32, zookeeper: &str) {
+        self.hand_over(server, None);
+        self.joins = None;
+        match self.server {
+            Server::Barnabas => {
+                self.set("broker.id", &id.to_string());
+                self.set("zookeeper.connect", zookeeper);
+            }
+            Server::KafkaWithZooKeeper(_) | Server::KafkaWithoutZooKeeper(_) => {
+                self.settings.retain(|(key, _)| !["broker.id", "zookeeper.connect"].contains(&key.as_str()));
+                self.set("zookeeper.session.timeout.ms", Broker::KAFKAS_SESSION_MS);
+                self.joins = Some((zookeeper.to_owned(), id));
+            }
+        }
+    }
+
+    /// A starting JVM on a busy machine pauses for longer than the others' sessions last, and gives up then.
+    pub(crate) const KAFKAS_SESSION_MS: &str = "6000";
+
     /// Panics when it does not run.
     #[track_caller]
     pub fn pid(&self) -> u32 {

@@ -79,9 +79,8 @@ impl Cluster {
         let mut settings: Vec<(&str, &str)> =
             common.filter(|(key, _)| !is_own(key)).chain(own.iter().copied()).collect();
         if !server.is_barnabas() {
-            // A starting JVM on a busy machine pauses for longer than the others' sessions last, and gives up then.
             settings.retain(|(key, _)| *key != "zookeeper.session.timeout.ms");
-            settings.push(("zookeeper.session.timeout.ms", "6000"));
+            settings.push(("zookeeper.session.timeout.ms", Broker::KAFKAS_SESSION_MS));
         }
         let joined = match &self.network {
             Some(network) => {
@@ -102,6 +101,19 @@ impl Cluster {
             broker.allow_log(text);
         }
         self.brokers.insert(id, broker);
+    }
+
+    /// Stops a broker; another program serves its folder from then on, under the same id.
+    #[track_caller]
+    pub fn hand_over(&mut self, id: i32, server: Server) {
+        let zookeeper = self.zookeeper.address();
+        let broker = self.broker(id);
+        broker.stop();
+        broker.hand_over_within(server, id, &zookeeper);
+        broker.start_again();
+        let running = self.brokers.values().filter(|broker| broker.is_running()).count();
+        let mut connection = self.connect(id);
+        wait_for("all brokers", || (connection.metadata(None).brokers.len() == running).then_some(()));
     }
 
     pub fn broker(&mut self, id: i32) -> &mut Broker {

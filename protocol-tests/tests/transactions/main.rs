@@ -5,6 +5,8 @@ mod codes;
 mod endings;
 mod offsets;
 mod producer;
+mod same_output;
+mod takeover;
 mod tools;
 
 use protocol_tests::{Broker, Connection};

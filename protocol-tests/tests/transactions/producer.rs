@@ -96,11 +96,16 @@ impl Producer {
         assert_eq!(added, code::NONE);
     }
 
-    /// The batch that this producer would send next.
+    /// The batch that this producer sends next.
     pub fn batch(&mut self, topic: &str, partition: i32, prefix: &str, count: i32) -> Batch {
-        let sequence = self.sequences.entry((topic.to_owned(), partition)).or_insert(0);
-        let base_sequence = *sequence;
-        *sequence += count;
+        let batch = self.next_batch(topic, partition, prefix, count);
+        self.count(topic, partition, count);
+        batch
+    }
+
+    /// As [`Producer::batch`], for one that may have to be sent again: [`Producer::count`] tells that it is taken.
+    pub fn next_batch(&self, topic: &str, partition: i32, prefix: &str, count: i32) -> Batch {
+        let base_sequence = self.sequences.get(&(topic.to_owned(), partition)).copied().unwrap_or(0);
         Batch {
             attributes: TRANSACTIONAL,
             producer_id: self.producer_id,
@@ -108,6 +113,10 @@ impl Producer {
             base_sequence,
             ..Batch::of(prefix, count, T0)
         }
+    }
+
+    pub fn count(&mut self, topic: &str, partition: i32, records: i32) {
+        *self.sequences.entry((topic.to_owned(), partition)).or_insert(0) += records;
     }
 
     pub fn write_request(&self, topic: &str, partition: i32, batch: &Batch) -> ProduceRequest {
@@ -164,7 +173,8 @@ pub fn committed_keys(connection: &mut Connection, topic: &str, partition: i32) 
             .flatten()
             .map(|aborted| (aborted.first_offset, aborted.producer_id))
             .collect();
-        assert!(aborted.is_sorted(), "Java clients take them in this order: {aborted:?}");
+        // Kafka tells them in the order of their ends.
+        aborted.sort_unstable();
         let batches = batch::read(&record_bytes(&data));
         let Some(last) = batches.last() else { return keys };
         let end = last.base_offset + i64::from(last.last_offset_delta.unwrap_or(0)) + 1;
@@ -201,8 +211,9 @@ pub fn positions(connection: &mut Connection, topic: &str, partition: i32) -> (i
 
 pub fn wait_until_stable(connection: &mut Connection, topic: &str, partition: i32) {
     wait_for("the last stable offset", || {
-        let (stable, high_watermark) = positions(connection, topic, partition);
-        (stable == high_watermark).then_some(())
+        // A broker that starts may not know the topic yet.
+        let data = connection.fetch_partition(topic, partition, 0);
+        (data.error_code == 0 && data.last_stable_offset == data.high_watermark).then_some(())
     });
 }
 

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use protocol_tests::{Connection, Process, Tools, protocol_tests_dir, wait_for};
+use protocol_tests::client::left_out;
+use protocol_tests::{Connection, Process, Tools, command_exists, protocol_tests_dir, wait_for};
 
 use crate::code;
 use crate::producer::Producer;
@@ -12,6 +13,9 @@ use crate::start;
 /// redpanda#11947: an empty list is no error, and what there is is shown; `kafka-features` raises and lowers levels.
 #[test]
 fn tools_show_transactions_and_change_levels() {
+    if !can_run("the tools of transactions") {
+        return;
+    }
     for version in ["4.3.1", "3.9.2"] {
         let broker = start(&[]);
         let address = broker.address();
@@ -69,6 +73,9 @@ fn tools_show_transactions_and_change_levels() {
 /// What the coordinators write is what Kafka's decoders read.
 #[test]
 fn kafkas_decoders_read_the_internal_topics() {
+    if !can_run("the decoders of internal topics") {
+        return;
+    }
     let mut broker = start(&[]);
     let mut connection = Connection::open(&broker.address());
     connection.create_topic("t", 1, &[]);
@@ -77,6 +84,13 @@ fn kafkas_decoders_read_the_internal_topics() {
     producer.write("t", 0, "x", 1);
     assert_eq!(producer.end(3, true), code::NONE);
     crate::producer::wait_until_stable(&mut connection, "t", 0);
+    assert_eq!(connection.commit("decoded-group", "t", 0, 1), 0);
+    for version in ["3.9.2", "4.3.1"] {
+        let printed = console_consumer(version, &broker.address(), "__transaction_state", "TransactionLog");
+        assert!(printed.contains("decoded"), "{version}:\n{printed}");
+        let printed = console_consumer(version, &broker.address(), "__consumer_offsets", "Offsets");
+        assert!(printed.contains("decoded-group"), "{version}:\n{printed}");
+    }
     broker.stop();
     let file =
         |topic: &str| broker.data_dir().join(topic).join("00000000000000000000.log").display().to_string();
@@ -85,11 +99,30 @@ fn kafkas_decoders_read_the_internal_topics() {
     for part in ["transactionalId=decoded", "state=Ongoing", "state=PrepareCommit", "state=CompleteCommit"] {
         assert!(decoded.contains(part), "{part} is missing in\n{decoded}");
     }
+    let decoded = dump_log(&["--offsets-decoder", "--files", &file("__consumer_offsets-0")]);
+    assert!(decoded.contains("decoded-group") && decoded.contains("\"offset\":1"), "{decoded}");
     // The record is dated years before its marker, which therefore begins a segment.
     let marker = file("t-0").replace("00.log", "01.log");
     let decoded = dump_log(&["--files", &marker]);
     assert!(decoded.contains("isTransactional: true isControl: true"), "{decoded}");
     broker.start_again();
+}
+
+/// `false` and a line in the run's output where this machine cannot run Kafka's tools.
+pub fn can_run(what: &str) -> bool {
+    let missing = ["javac", "mvn"].into_iter().find(|tool| !command_exists(tool));
+    missing.inspect(|tool| left_out(what, &format!("this machine has no {tool}"))).is_none()
+}
+
+/// The first record of an internal topic, as a formatter of Kafka's console consumer prints it.
+#[track_caller]
+fn console_consumer(version: &str, address: &str, topic: &str, formatter: &str) -> String {
+    let mut command = Command::new(protocol_tests_dir().join("peers/kafka-tool"));
+    command.args([version, "kafka-console-consumer", "--bootstrap-server", address, "--topic", topic]);
+    command.args(["--from-beginning", "--max-messages", "1", "--timeout-ms", "60000", "--formatter"]);
+    command.arg(format!("org.apache.kafka.tools.consumer.{formatter}MessageFormatter"));
+    let finished = Process::start("kafka-console-consumer", command, None).finish(Duration::from_secs(180));
+    finished.expect_success("kafka-console-consumer").stdout
 }
 
 /// In a JVM of its own: its decoders are not found by the class loaders of [`Tools`].
