@@ -19,6 +19,11 @@ fn streams_4_3_1_at_least_once_loses_nothing_through_kills() {
     walk("4.3.1", "at_least_once", "least");
 }
 
+#[test]
+fn streams_3_9_2_at_least_once_loses_nothing_through_kills() {
+    walk("3.9.2", "at_least_once", "least");
+}
+
 const STEP: usize = 400;
 
 /// Two instances; one is killed, then the broker, then the other instance, with more input after each.
