@@ -124,7 +124,8 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// Turns the outcome of an operation on `path` into this room's; a failure takes the directory offline.
+    /// Turns the outcome of an operation on `path` into this room's; a failure takes the directory offline, unless it is
+    /// only that a file is shorter than it was.
     pub(super) fn check<T>(
         &self,
         outcome: io::Result<T>,
@@ -137,7 +138,14 @@ impl LogDirectory {
                 self.note_room(false);
                 DiskFullSnafu { doing, path }.fail()
             }
+            // Nothing is wrong with the disk: a truncation took what a reader was about to read.
+            Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(LogError::Storage { doing, path: path.to_owned(), source })
+            }
             Err(source) => {
+                if !self.is_offline() {
+                    error!(path = %path.display(), doing, error = %source, "the disk fails");
+                }
                 self.take_offline();
                 Err(LogError::Storage { doing, path: path.to_owned(), source })
             }

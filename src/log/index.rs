@@ -249,16 +249,14 @@ impl<E: Entry> Index<E> {
         Index::open(self.base_offset, kept, place)
     }
 
+    /// Entries of the file. Fewer than asked for where a truncation cuts the file under a reader, which goes by the index
+    /// as it was: what is missing lies behind all that is left.
     fn read(&self, place: &Place, first: usize, count: usize, waiting: Waiting) -> io::Result<Vec<E>> {
         let file = self.open_file(place, OpenMode::Write)?;
         let mut bytes = vec![0; count * E::SIZE_BYTES];
         let position = (first * E::SIZE_BYTES) as u64;
-        if read_waiting(&*file, &mut bytes, position, waiting)? < bytes.len() {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the index file is shorter than it was",
-            ));
-        }
+        let read = read_waiting(&*file, &mut bytes, position, waiting)?;
+        bytes.truncate(read - read % E::SIZE_BYTES);
         Ok(bytes.chunks_exact(E::SIZE_BYTES).map(E::decode).collect())
     }
 
@@ -389,6 +387,20 @@ mod tests {
         assert_eq!(reopened.last(), Some(entry(699)));
         assert!(reopened.is_plausible(&bench.place).unwrap());
         check(&reopened, &bench, 700);
+    }
+
+    /// A follower truncates while a reader still goes by the index as it was.
+    #[test]
+    fn a_reader_of_an_index_that_is_cut_finds_what_is_left() {
+        let bench = Bench::new();
+        let index = filled(&bench, 2_000);
+        let cut = index.shortened(&bench.place, |entry| entry.relative_offset < 10_000).unwrap();
+        assert!(cut.len() < 1_500);
+        for target in [0, 9_000, 10_000, 15_000, u32::MAX] {
+            let is_before = |entry: &OffsetEntry| entry.relative_offset <= target;
+            let left = cut.last_where(&bench.place, Waiting::Allowed, is_before).unwrap();
+            assert_eq!(index.last_where(&bench.place, Waiting::Allowed, is_before).unwrap(), left);
+        }
     }
 
     #[test]
