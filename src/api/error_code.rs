@@ -353,13 +353,17 @@ fn log_error(error: &LogError) -> ErrorCode {
         | LogError::UnexpectedAppendOffset { .. }
         | LogError::Uncleanable { .. } => ErrorCode::UnknownServerError,
         // The leadership ended between the check and the append, or the log was deleted: look it up again.
-        LogError::StaleLeaderEpoch { .. } | LogError::Closed { .. } | LogError::SegmentDeleted => {
-            ErrorCode::NotLeaderOrFollower
-        }
+        LogError::StaleLeaderEpoch { .. }
+        | LogError::Closed { .. }
+        | LogError::SegmentDeleted
+        | LogError::Loading { .. } => ErrorCode::NotLeaderOrFollower,
         LogError::DiskFull { .. }
         | LogError::Storage { .. }
         | LogError::DirectoryOffline { .. }
         | LogError::UnusableDirectory { .. }
+        | LogError::Damaged { .. }
+        | LogError::Failed { .. }
+        | LogError::SegmentOverflow { .. }
         | LogError::Stopped
         | LogError::NoDirectory => ErrorCode::KafkaStorageError,
         LogError::InconsistentTopicId { .. } => ErrorCode::InconsistentTopicId,

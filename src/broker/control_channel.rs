@@ -4,18 +4,18 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tracing::warn;
 
+use super::roles::Roles;
 use super::settings::topic_settings;
 use crate::config::{BrokerConfig, Properties, TopicConfig};
 use crate::controller::{ControlChannel, ControlError, ControlRequest, ControlResponse};
 use crate::coordination::znodes::{self, EntityConfig};
 use crate::coordination::{BoxFuture, Store, StoreError};
-use crate::group::{GroupService, OFFSETS_TOPIC};
+use crate::group::GroupService;
 use crate::metadata::Cache;
-use crate::metadata::control::{ControlOutcome, LeaderAndIsrRequest};
-use crate::model::{BrokerId, LeaderEpoch, TopicName, TopicPartition};
-use crate::replica::{Fetchers, ReplicaManager, RoleChange};
+use crate::metadata::control::LeaderAndIsrRequest;
+use crate::model::{BrokerId, TopicName};
+use crate::replica::ReplicaManager;
 use crate::runtime::{Clock, task};
-use crate::txn::{TRANSACTION_STATE_TOPIC, TxnService};
 
 /// How the controller of this process reaches this broker: by calling it.
 pub(super) struct LocalChannel {
@@ -25,8 +25,7 @@ pub(super) struct LocalChannel {
     pub(super) metadata: Arc<Cache>,
     pub(super) replicas: Arc<ReplicaManager>,
     pub(super) groups: Arc<GroupService>,
-    pub(super) fetchers: Arc<Fetchers>,
-    pub(super) transactions: Arc<TxnService>,
+    pub(super) roles: Arc<Roles>,
     pub(super) clock: Clock,
 }
 
@@ -43,20 +42,9 @@ impl ControlChannel for LocalChannel {
             match request {
                 ControlRequest::LeaderAndIsr(request) => self.lead_and_follow(request).await,
                 ControlRequest::StopReplica(request) => {
-                    let stopped = request.partitions.iter().map(|stop| &stop.topic_partition);
-                    self.fetchers.stop(stopped);
-                    let replicas = Arc::clone(&self.replicas);
-                    let now = self.clock.now();
-                    let epochs: Vec<LeaderEpoch> =
-                        request.partitions.iter().map(|stop| stop.leader_epoch).collect();
-                    let stop = move || replicas.stop_replicas(&request, now);
-                    let outcomes =
-                        blocking(stop).await.map_err(|refusal| ControlError::Refused { refusal })?;
-                    for ((of, outcome), epoch) in outcomes.iter().zip(epochs) {
-                        if *outcome == ControlOutcome::Done {
-                            self.resign(of, Some(epoch).filter(|epoch| epoch.0 >= 0));
-                        }
-                    }
+                    let (roles, now) = (Arc::clone(&self.roles), self.clock.now());
+                    let stopped = blocking(move || roles.stop(&request, now)).await;
+                    let outcomes = stopped.map_err(|refusal| ControlError::Refused { refusal })?;
                     Ok(ControlResponse::StopReplica(outcomes))
                 }
                 ControlRequest::UpdateMetadata(request) => {
@@ -79,15 +67,10 @@ impl ControlChannel for LocalChannel {
 impl LocalChannel {
     async fn lead_and_follow(&self, request: LeaderAndIsrRequest) -> Result<ControlResponse, ControlError> {
         self.learn_settings(&request).await;
-        let replicas = Arc::clone(&self.replicas);
-        let now = self.clock.now();
-        let apply = move || replicas.become_leader_or_follower(&request, now);
-        let reply = blocking(apply).await.map_err(|refusal| ControlError::Refused { refusal })?;
-        self.fetchers.apply(&reply.changes);
-        for change in &reply.changes {
-            self.tell_coordinators(change);
-        }
-        Ok(ControlResponse::LeaderAndIsr(reply.outcomes))
+        let (roles, now) = (Arc::clone(&self.roles), self.clock.now());
+        let applied = blocking(move || roles.lead_and_follow(&request, now)).await;
+        let outcomes = applied.map_err(|refusal| ControlError::Refused { refusal })?;
+        Ok(ControlResponse::LeaderAndIsr(outcomes))
     }
 
     /// Logs that are opened must have their topic's settings: those of topics that are new to this broker are
@@ -115,30 +98,8 @@ impl LocalChannel {
 
     /// Lets go of the replicas in log directories that failed; answers how many they were.
     pub(super) async fn drop_offline_replicas(&self) -> usize {
-        let replicas = Arc::clone(&self.replicas);
-        let dropped = blocking(move || replicas.drop_offline_replicas()).await;
-        self.fetchers.apply(&dropped);
-        dropped.iter().for_each(|change| self.tell_coordinators(change));
-        dropped.len()
-    }
-
-    fn tell_coordinators(&self, change: &RoleChange) {
-        let (partition, epoch) = (change.topic_partition.partition, change.leader_epoch);
-        match change.topic_partition.topic.as_str() {
-            _ if !change.is_leader => self.resign(&change.topic_partition, Some(epoch)),
-            OFFSETS_TOPIC => self.groups.on_elected(partition, epoch),
-            TRANSACTION_STATE_TOPIC => self.transactions.on_elected(partition, epoch),
-            _ => {}
-        }
-    }
-
-    /// `None` = the topic is gone, and epochs with it.
-    fn resign(&self, of: &TopicPartition, leader_epoch: Option<LeaderEpoch>) {
-        match of.topic.as_str() {
-            OFFSETS_TOPIC => self.groups.on_resigned(of.partition, leader_epoch),
-            TRANSACTION_STATE_TOPIC => self.transactions.on_resigned(of.partition, leader_epoch),
-            _ => {}
-        }
+        let roles = Arc::clone(&self.roles);
+        blocking(move || roles.drop_offline_replicas()).await
     }
 }
 
@@ -179,7 +140,7 @@ pub(super) fn topic_config(
 }
 
 /// Runs file work off the workers. A panic in it is a panic here: state may be half changed.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match task::blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

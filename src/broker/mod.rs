@@ -13,11 +13,13 @@ mod control_channel;
 mod controller_link;
 mod error;
 mod features;
+mod loading;
 mod log_dirs;
 mod markers;
 mod membership;
 mod ports;
 mod ready;
+mod roles;
 mod settings;
 mod shard_log;
 mod standing;
@@ -40,6 +42,7 @@ pub use start::Machine;
 use backend::Backend;
 
 use controller_link::ControllerLink;
+use loading::Loading;
 
 use crate::api::Services;
 use crate::config::BrokerConfig;
@@ -64,6 +67,7 @@ pub struct Broker {
     services: Arc<Services>,
     clock: Clock,
     logs: Arc<LogManager>,
+    loading: Loading,
     /// Declared before the store it is a session of.
     session: Arc<dyn Store>,
     backend: Arc<Backend>,
@@ -90,7 +94,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker and waits until it leads what is its to lead and accepts clients.
+    /// Starts a broker and waits until it accepts clients. What takes long to load is served later than the rest.
     ///
     /// A start that cannot succeed changes nothing on disk or in the store, as far as that can be known
     /// beforehand.
@@ -165,10 +169,11 @@ impl Broker {
         }
     }
 
-    /// Stops in order: leaderships (by having them moved), clients, coordinators, the controller, logs, the store.
+    /// Stops in order: leaderships (by having them moved), clients, loading, coordinators, the controller, logs, the store.
     pub async fn stop(self) {
         self.move_leaderships().await;
         self.clients.request();
+        self.loading.stop().await;
         self.services.groups.stop();
         self.services.transactions.stop();
         self.clients.drained(DRAIN_MAX).await;

@@ -1,7 +1,6 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -14,14 +13,16 @@ use super::backend::Backend;
 use super::cluster_channel::ClusterChannel;
 use super::cluster_transactions::{ClusterMarkers, ClusterVerifier};
 use super::config_changes::{ConfigApplier, DynamicSettings};
-use super::control_channel::{LocalChannel, topic_config};
+use super::control_channel::{LocalChannel, blocking, topic_config};
 use super::controller_link::ControllerLink;
 use super::error::*;
 use super::features::FeatureApplier;
+use super::loading::{Loading, LoadingParts};
 use super::log_dirs::LogDirFailures;
 use super::markers::LocalMarkers;
 use super::membership::Membership;
 use super::ports::Ports;
+use super::roles::Roles;
 use super::settings::{
     connection_limits, fetcher_options, listener_options, move_limit, mover_options, set_throttles,
     target_compression, throttle_windows, topic_settings, txn_options,
@@ -42,7 +43,7 @@ use crate::coordination::{CurrentSession, Ensemble, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::interbroker::{ConnectionOptions, Peers, RequestVersions};
 use crate::log::checkpoint::MetaProperties;
-use crate::log::{LoadAllOptions, LogCleaner, LogConfig, LogDirectories, LogManager};
+use crate::log::{LogCleaner, LogDirectories, LogManager};
 use crate::metadata::control::Endpoint;
 use crate::metadata::{Cache, Image};
 use crate::model::{BrokerId, TopicName};
@@ -63,6 +64,9 @@ use crate::txn::{MarkerChannel, TransactionVersion, TxnService, TxnServiceParts}
 
 /// A controller that does not get to say what this broker leads is a fault, not a reason to wait for ever.
 const READY_MAX: Duration = Duration::from_secs(300);
+/// How long clients wait to be let in while logs are loaded; from then on they are told of partitions that are not
+/// ready.
+const LOADING_UNSEEN_MAX: Duration = Duration::from_secs(1);
 /// How long the controller may take to tell of all topics.
 const TOPICS_MAX: Duration = Duration::from_secs(60);
 /// Files of logs kept open at once, below the usual limits of a process.
@@ -125,10 +129,7 @@ pub(super) async fn start(
     directories.keep_free(reserve_bytes);
     let settings = stored_topic_settings(identity.broker_id, &stored, &config.load());
     let defaults = topic_settings(identity.broker_id, config.load().topic_defaults());
-    let own = settings.iter().map(|(topic, settings)| (topic.clone(), settings.log.clone())).collect();
-    let log_configs = LogConfigs { own, default: defaults.log.clone() };
-    let logs =
-        Arc::new(load_logs(directories, &config.load(), log_configs, &clock, &random, parallelism).await?);
+    let logs = Arc::new(find_logs(directories, &clock, &random).await?);
     let metadata = Arc::new(Cache::default());
     let replicas = Arc::new(ReplicaManager::new(
         identity.broker_id,
@@ -172,13 +173,49 @@ pub(super) async fn start(
         shutdown: parts_shutdown.clone(),
     }));
 
+    let me = identity.broker_id;
+    let fetchers = Arc::new(Fetchers::new(
+        fetcher_options(&config.load(), network.clone()),
+        Arc::clone(&replicas),
+        Arc::clone(&metadata),
+        clock.clone(),
+        parts_shutdown.clone(),
+    ));
+    let roles = Arc::new(Roles {
+        replicas: Arc::clone(&replicas),
+        fetchers: Arc::clone(&fetchers),
+        groups: Arc::clone(&groups),
+        transactions: Arc::clone(&transactions),
+        turn: Mutex::default(),
+    });
+    let local = Arc::new(LocalChannel {
+        me,
+        config: Arc::clone(&config),
+        store: Arc::clone(&store),
+        metadata: Arc::clone(&metadata),
+        replicas: Arc::clone(&replicas),
+        groups: Arc::clone(&groups),
+        roles: Arc::clone(&roles),
+        clock: clock.clone(),
+    });
+    // Before anything waits for the cluster: an ensemble may take long to forget an earlier life of this broker.
+    let loading = Loading::start(LoadingParts {
+        me,
+        replicas: Arc::clone(&replicas),
+        roles,
+        store: Arc::clone(&store),
+        producer_expiration_ms: i64::from(config.load().producer_id_expiration_ms()),
+        parallelism,
+        clock: clock.clone(),
+    });
+
     let bound = |name: &str| {
         let of_name = listeners.iter().find(|(listener, _)| **listener.name() == *name);
         of_name.map(|(listener, _)| listener.port())
     };
     let endpoints = advertised(&config.load(), bound);
     let registered = Registration {
-        id: identity.broker_id,
+        id: me,
         endpoints: endpoints.clone(),
         rack: config.load().broker_rack().map(str::to_owned),
         timestamp: clock.now(),
@@ -189,25 +226,6 @@ pub(super) async fn start(
     replicas.registered(epoch);
     let registered = Arc::new(Mutex::new(registered));
 
-    let me = identity.broker_id;
-    let fetchers = Arc::new(Fetchers::new(
-        fetcher_options(&config.load(), network.clone()),
-        Arc::clone(&replicas),
-        Arc::clone(&metadata),
-        clock.clone(),
-        parts_shutdown.clone(),
-    ));
-    let local = Arc::new(LocalChannel {
-        me,
-        config: Arc::clone(&config),
-        store: Arc::clone(&store),
-        metadata: Arc::clone(&metadata),
-        replicas: Arc::clone(&replicas),
-        groups: Arc::clone(&groups),
-        fetchers: Arc::clone(&fetchers),
-        transactions: Arc::clone(&transactions),
-        clock: clock.clone(),
-    });
     let (all_failed, all_log_dirs_failed) = watch::channel(false);
     let log_dir_failures = LogDirFailures { local: Arc::clone(&local), all_failed };
     let log_dir_failures =
@@ -331,6 +349,8 @@ pub(super) async fn start(
     {
         return NotReadySnafu { what: "the levels of features are not known" }.fail();
     }
+    // What takes a moment only is waited for, so that clients need not ask twice.
+    loading.over_within(LOADING_UNSEEN_MAX).await;
     services.gate.open();
     let cleaner = Arc::new(LogCleaner::new(Arc::clone(&logs)));
     let compaction = cleaner::Compaction {
@@ -364,6 +384,7 @@ pub(super) async fn start(
         services,
         clock,
         logs,
+        loading,
         session: store,
         backend,
         clients,
@@ -504,49 +525,14 @@ fn stored_topic_settings(
     own.collect()
 }
 
-/// What logs are opened with.
-struct LogConfigs {
-    own: HashMap<TopicName, LogConfig>,
-    default: LogConfig,
-}
-
-async fn load_logs(
+async fn find_logs(
     directories: LogDirectories,
-    config: &BrokerConfig,
-    configs: LogConfigs,
     clock: &Clock,
     random: &Random,
-    parallelism: usize,
 ) -> Result<LogManager, StartError> {
-    let producer_expiration_ms = i64::from(config.producer_id_expiration_ms());
     let (now, random) = (clock.now(), random.clone());
-    let given_up = GivenUp::default();
-    let stop = Arc::clone(&given_up.0);
-    let load = move || {
-        let config_of = |topic: &TopicName| configs.own.get(topic).unwrap_or(&configs.default).clone();
-        let options = LoadAllOptions {
-            config_of: &config_of,
-            threads_per_directory: parallelism,
-            producer_expiration_ms,
-            now,
-            stop: &stop,
-        };
-        LogManager::load(directories, &options, random)
-    };
-    match task::blocking(load).await {
-        Ok(loaded) => loaded.context(LogDirectoriesSnafu),
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
-/// Ends a recovery whose start is given up: its threads would keep the process alive for as long as they read.
-#[derive(Default)]
-struct GivenUp(Arc<AtomicBool>);
-
-impl Drop for GivenUp {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    let found = blocking(move || LogManager::open(directories, random, now)).await;
+    found.context(LogDirectoriesSnafu)
 }
 
 fn groups(

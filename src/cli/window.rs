@@ -11,7 +11,7 @@ use crate::api::{Services, table};
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::coordination::{SessionState, Store};
-use crate::log::LogCleaner;
+use crate::log::{FailedLog, LoadProgress, LogCleaner, LogManager};
 use crate::model::TopicPartition;
 use crate::network::{ConnectionTable, RequestMemory};
 use crate::observe::http::{self, Pages};
@@ -74,6 +74,8 @@ impl Window {
         let asked = Arc::clone(&standing);
         self.pages.readiness.add_check("replication", move || asked.catching_up());
         self.pages.safety.add_check("replication", move || standing.needed_for());
+        let logs = Arc::downgrade(broker.services().replicas.logs());
+        self.pages.readiness.add_check("log", move || logs.upgrade().and_then(|logs| not_loaded(&logs)));
         self.pages.readiness.allow("broker");
         self.pages.safety.allow("broker");
         info!("ready");
@@ -93,6 +95,31 @@ fn names(config: &BrokerConfig) -> Names {
     }
 }
 
+/// What `/readyz` says while logs are loaded.
+fn not_loaded(logs: &LogManager) -> Option<String> {
+    let LoadProgress { total, left, segments_left } = logs.load_progress();
+    (left > 0).then(|| format!("loading {left} of {total} partitions, {segments_left} segments to recover"))
+}
+
+fn sample_logs(logs: &LogManager, samples: &mut Samples) {
+    let LoadProgress { left, segments_left, .. } = logs.load_progress();
+    samples.push(Sampled::LogsToLoad, &[], left);
+    samples.push(Sampled::SegmentsToRecover, &[], segments_left);
+    for FailedLog { topic_partition: TopicPartition { topic, partition }, reason } in logs.failed_logs() {
+        samples.push(Sampled::FailedLogs, &[&*topic, &partition.to_string(), &reason], 1);
+    }
+    for directory in logs.directories() {
+        let path = directory.directory.path().to_string_lossy();
+        samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
+        let is_full = u8::from(directory.directory.is_short_of_room());
+        samples.push(Sampled::LogDirFull, &[&path], is_full);
+        if let Some(space) = &directory.space {
+            samples.push(Sampled::LogDirTotalBytes, &[&path], space.total_bytes);
+            samples.push(Sampled::LogDirUsableBytes, &[&path], space.usable_bytes);
+        }
+    }
+}
+
 fn sample_network(connections: &ConnectionTable, memory: &RequestMemory, samples: &mut Samples) {
     samples.push(Sampled::Connections, &[], connections.len());
     samples.push(Sampled::MemoryBytes, &["requests"], memory.used_bytes());
@@ -109,16 +136,7 @@ async fn sample_services(services: Weak<Services>, mut samples: Samples) -> Samp
     samples.push(Sampled::ActiveController, &[], u8::from(services.controller.is_active()));
     let mut samples = sample_controller(&services, samples).await;
     samples.push(Sampled::LogDirMoves, &[], services.replicas.logs().futures().len());
-    for directory in services.replicas.logs().directories() {
-        let path = directory.directory.path().to_string_lossy();
-        samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
-        let is_full = u8::from(directory.directory.is_short_of_room());
-        samples.push(Sampled::LogDirFull, &[&path], is_full);
-        if let Some(space) = &directory.space {
-            samples.push(Sampled::LogDirTotalBytes, &[&path], space.total_bytes);
-            samples.push(Sampled::LogDirUsableBytes, &[&path], space.usable_bytes);
-        }
-    }
+    sample_logs(services.replicas.logs(), &mut samples);
     let samples = sample_groups(&services, samples).await;
     sample_transactions(&services, samples).await
 }

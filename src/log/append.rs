@@ -398,6 +398,11 @@ impl Log {
                     is_in_order(&first.header, next_offset),
                     UnexpectedAppendOffsetSnafu { first_offset, log_end_offset: next_offset }
                 );
+                let last_offset =
+                    request.batches.last().map_or(first_offset, |last| last.header.last_offset());
+                // No segment of a sound leader reaches so far.
+                let is_within_reach = self.active().can_hold(last_offset);
+                ensure!(is_within_reach, OffsetsOutOfOrderSnafu { offset: last_offset });
             }
             (Numbering::AsIs, None) => {}
         }

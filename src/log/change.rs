@@ -173,18 +173,24 @@ impl Log {
             }
             return Ok(());
         }
-        // Whatever is written from here on must not be taken for durable after a power loss.
-        self.lower_checkpoints(offset)?;
         let segments = self.segments.load_full();
         let kept = segments.partition_point(|segment| segment.base_offset <= offset).max(1);
         let (kept, cut) = segments.split_at(kept);
         let Some((last, older)) = kept.split_last() else { return Ok(()) };
+        // Whatever is written from here on must not be taken for durable after a power loss. Of a batch that is cut
+        // nothing is left.
+        self.lower_checkpoints(last.batch_start(&self.place, offset)?)?;
         self.high_watermark.fetch_min(offset.0, Ordering::AcqRel);
         self.log_end_offset.store(offset.0, Ordering::Release);
+        if !cut.is_empty() {
+            // Durable before anything is written in their place, or is taken from the segment before them: a power
+            // loss must not bring them back behind other records, or behind a hole.
+            self.delete_segments(cut, now)?;
+            self.place.sync()?;
+        }
         let shortened = Arc::new(self.shorten(last, offset, now)?);
         shortened.mark_end(offset);
         self.segments.store(Arc::new(older.iter().cloned().chain([shortened]).collect()));
-        self.delete_segments(cut, now)?;
         if self.epochs.write().truncate_from_end(offset) {
             self.write_epochs()?;
         }
@@ -204,7 +210,10 @@ impl Log {
         let time_index =
             segment.time_index.shortened(place, |entry| i64::from(entry.relative_offset) < relative);
         let time_index = segment.check(place, time_index, "truncating", FileKind::TimeIndex)?;
-        let truncated = segment.file(place)?.truncate(u64::from(size_bytes));
+        // Durable before another segment is begun behind it: one that is followed from the recovery point on is not
+        // looked at again.
+        let file = segment.file(place)?;
+        let truncated = file.truncate(u64::from(size_bytes)).and_then(|()| file.sync_data());
         segment.check(place, truncated, "truncating", FileKind::Records)?;
         let shortened = Segment::open(segment.base_offset, size_bytes, offset_index, time_index, now);
         shortened.find_max_timestamp_after_index(place)?;
@@ -227,6 +236,8 @@ impl Log {
         let created = Segment::create(offset, &self.place, now);
         let path = self.place.join(&FileKind::Records.name(offset));
         let segment = self.place.check(created, "creating", &path)?;
+        // The recovery point is beyond what a power loss would bring back.
+        self.place.sync()?;
         self.log_start_offset.store(offset.0, Ordering::Release);
         self.high_watermark.store(offset.0, Ordering::Release);
         self.log_end_offset.store(offset.0, Ordering::Release);

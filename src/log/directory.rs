@@ -33,14 +33,32 @@ pub struct LogDirectory {
     pub(super) room: Room,
     /// Files and directories that wait for their removal.
     doomed: Mutex<Vec<Doomed>>,
-    recovery_points: Checkpoint,
-    high_watermarks: Checkpoint,
-    log_starts: Checkpoint,
-    cleaner_offsets: Checkpoint,
+    recovery_points: Mutex<Checkpoint>,
+    high_watermarks: Mutex<Checkpoint>,
+    log_starts: Mutex<Checkpoint>,
+    cleaner_offsets: Mutex<Checkpoint>,
 }
 
-/// What a checkpoint file says; `None` before it was read or written.
-type Checkpoint = Mutex<Option<BTreeMap<TopicPartition, Offset>>>;
+/// An offset for each log.
+pub(super) type Offsets = BTreeMap<TopicPartition, Offset>;
+
+/// One checkpoint of the directory.
+#[derive(Default)]
+struct Checkpoint {
+    offsets: Offsets,
+    file: CheckpointFile,
+}
+
+/// How the file of a checkpoint stands to what is in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum CheckpointFile {
+    /// It was neither read nor written yet.
+    #[default]
+    Missing,
+    Same,
+    /// It could not be written.
+    Behind,
+}
 
 /// The checkpoints of a log directory: an offset for each log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,7 +220,7 @@ impl LogDirectory {
         self.check(self.fs.sync_dir(&self.path), "syncing", &self.path)
     }
 
-    pub(super) fn checkpoint(&self, which: WhichCheckpoint) -> &Checkpoint {
+    fn checkpoint(&self, which: WhichCheckpoint) -> &Mutex<Checkpoint> {
         match which {
             WhichCheckpoint::RecoveryPoint => &self.recovery_points,
             WhichCheckpoint::HighWatermark => &self.high_watermarks,
@@ -213,10 +231,7 @@ impl LogDirectory {
 
     /// The offsets of a checkpoint; none if there is no such file. A damaged one is ignored with a warning:
     /// all that is lost is time.
-    pub(super) fn read_checkpoint(
-        &self,
-        which: WhichCheckpoint,
-    ) -> Result<BTreeMap<TopicPartition, Offset>, LogError> {
+    pub(super) fn read_checkpoint(&self, which: WhichCheckpoint) -> Result<Offsets, LogError> {
         let path = self.path.join(which.file_name());
         let bytes = match self.fs.read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -227,33 +242,49 @@ impl LogDirectory {
             Vec::new()
         });
         let offsets: BTreeMap<_, _> = offsets.into_iter().collect();
-        *self.checkpoint(which).lock() = Some(offsets.clone());
+        *self.checkpoint(which).lock() = Checkpoint { offsets: offsets.clone(), file: CheckpointFile::Same };
         Ok(offsets)
     }
 
     /// Writes the offsets of all logs, if they changed, durably.
+    ///
+    /// `offsets` is told what is known so far. They are looked up while nobody else changes the checkpoint: an offset
+    /// that was read before a truncation must not be written after it.
     pub(super) fn write_checkpoint(
         &self,
         which: WhichCheckpoint,
-        offsets: BTreeMap<TopicPartition, Offset>,
+        offsets: impl FnOnce(&Offsets) -> Offsets,
     ) -> Result<(), LogError> {
         let mut known = self.checkpoint(which).lock();
-        if known.as_ref() == Some(&offsets) {
+        let offsets = offsets(&known.offsets);
+        if known.offsets == offsets && known.file == CheckpointFile::Same {
             return Ok(());
         }
-        self.write_offsets(which, &offsets)?;
-        *known = Some(offsets);
-        Ok(())
+        known.offsets = offsets;
+        self.write_known(which, &mut known)
     }
 
-    fn write_offsets(
+    /// Changes the offsets of some logs, durably; those of others stay. `change` answers whether it changed any.
+    fn amend(
         &self,
         which: WhichCheckpoint,
-        offsets: &BTreeMap<TopicPartition, Offset>,
+        change: impl FnOnce(&mut Offsets) -> bool,
     ) -> Result<(), LogError> {
-        let text = checkpoint::format_offsets(offsets.iter().map(|(partition, offset)| (partition, *offset)));
+        let mut known = self.checkpoint(which).lock();
+        let is_changed = change(&mut known.offsets);
+        match is_changed || known.file == CheckpointFile::Behind {
+            true => self.write_known(which, &mut known),
+            false => Ok(()),
+        }
+    }
+
+    fn write_known(&self, which: WhichCheckpoint, known: &mut Checkpoint) -> Result<(), LogError> {
+        let text = checkpoint::format_offsets(known.offsets.iter().map(|(name, offset)| (name, *offset)));
         let path = self.path.join(which.file_name());
-        self.check(self.fs.replace(&path, text.as_bytes(), Durability::Synced), "writing", &path)
+        known.file = CheckpointFile::Behind;
+        self.check(self.fs.replace(&path, text.as_bytes(), Durability::Synced), "writing", &path)?;
+        known.file = CheckpointFile::Same;
+        Ok(())
     }
 
     /// Notes the recovery points of some logs; those of others stay.
@@ -261,14 +292,16 @@ impl LogDirectory {
         &self,
         points: impl Iterator<Item = (TopicPartition, Offset)>,
     ) -> Result<(), LogError> {
-        let mut all = self.recovery_points.lock().clone().unwrap_or_default();
-        all.extend(points);
-        self.write_checkpoint(WhichCheckpoint::RecoveryPoint, all)
+        self.amend(WhichCheckpoint::RecoveryPoint, |offsets| {
+            points.fold(false, |is_changed, (name, point)| {
+                offsets.insert(name, point) != Some(point) || is_changed
+            })
+        })
     }
 
     /// Where the part of a log begins that was not cleaned; `None` = it was never cleaned.
     pub(super) fn cleaner_offset(&self, topic_partition: &TopicPartition) -> Option<Offset> {
-        self.cleaner_offsets.lock().as_ref()?.get(topic_partition).copied()
+        self.cleaner_offsets.lock().offsets.get(topic_partition).copied()
     }
 
     /// Notes up to where a log was cleaned, durably.
@@ -277,14 +310,9 @@ impl LogDirectory {
         topic_partition: &TopicPartition,
         offset: Offset,
     ) -> Result<(), LogError> {
-        let mut known = self.cleaner_offsets.lock();
-        let mut offsets = known.clone().unwrap_or_default();
-        if offsets.insert(topic_partition.clone(), offset) == Some(offset) {
-            return Ok(());
-        }
-        self.write_offsets(WhichCheckpoint::Cleaner, &offsets)?;
-        *known = Some(offsets);
-        Ok(())
+        self.amend(WhichCheckpoint::Cleaner, |offsets| {
+            offsets.insert(topic_partition.clone(), offset) != Some(offset)
+        })
     }
 
     /// Sees to it that nothing of a log from `offset` on is taken for durable after a crash, nor for cleaned.
@@ -293,37 +321,27 @@ impl LogDirectory {
         topic_partition: &TopicPartition,
         offset: Offset,
     ) -> Result<(), LogError> {
-        self.lower(WhichCheckpoint::RecoveryPoint, topic_partition, offset)?;
-        self.lower(WhichCheckpoint::Cleaner, topic_partition, offset)
-    }
-
-    fn lower(
-        &self,
-        which: WhichCheckpoint,
-        topic_partition: &TopicPartition,
-        offset: Offset,
-    ) -> Result<(), LogError> {
-        let mut known = self.checkpoint(which).lock();
-        let Some(offsets) = known.as_mut() else { return Ok(()) };
-        match offsets.get_mut(topic_partition) {
-            Some(noted) if *noted > offset => *noted = offset,
-            _ => return Ok(()),
-        }
-        self.write_offsets(which, offsets)
+        let lower = |offsets: &mut Offsets| match offsets.get_mut(topic_partition) {
+            Some(noted) if *noted > offset => {
+                *noted = offset;
+                true
+            }
+            _ => false,
+        };
+        self.amend(WhichCheckpoint::RecoveryPoint, lower)?;
+        self.amend(WhichCheckpoint::Cleaner, lower)
     }
 
     /// Takes logs that are deleted out of all checkpoints, lest a later log of the same name is taken for them.
     pub(super) fn forget(&self, deleted: &[TopicPartition]) -> Result<(), LogError> {
         for which in WhichCheckpoint::ALL {
-            let mut known = self.checkpoint(which).lock();
-            let Some(offsets) = known.as_mut() else { continue };
-            let before = offsets.len();
-            deleted.iter().for_each(|topic_partition| {
-                offsets.remove(topic_partition);
-            });
-            if offsets.len() < before {
-                self.write_offsets(which, offsets)?;
-            }
+            self.amend(which, |offsets| {
+                let before = offsets.len();
+                for deleted in deleted {
+                    offsets.remove(deleted);
+                }
+                offsets.len() < before
+            })?;
         }
         Ok(())
     }

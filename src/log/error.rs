@@ -34,6 +34,22 @@ pub enum LogError {
     #[snafu(display("the batch at offset {offset} cannot be compacted: {source}"))]
     Uncleanable { offset: Offset, source: RecordsError },
 
+    /// What was durable cannot be read any more. Nothing of it is cut off: the replica is offline, no other one is.
+    #[snafu(display("{}: damaged below the recovery point: {damage}", path.display()))]
+    Damaged { path: PathBuf, damage: String },
+
+    /// The log cannot be used since it was found damaged when it was loaded.
+    #[snafu(display("the log of {topic_partition} is offline: {reason}"))]
+    Failed { topic_partition: TopicPartition, reason: String },
+
+    /// Offsets lie so far behind the base of their segment that its indexes cannot express them. Loading splits it.
+    #[snafu(display("the segment from {base_offset} holds offsets that its indexes cannot express"))]
+    SegmentOverflow { base_offset: Offset },
+
+    /// The log was not read yet since the process began.
+    #[snafu(display("the log of {topic_partition} is being loaded"))]
+    Loading { topic_partition: TopicPartition },
+
     /// Records that another broker sent do not follow one another.
     #[snafu(display("offsets of the records to append are out of order at {offset}"))]
     OffsetsOutOfOrder { offset: Offset },

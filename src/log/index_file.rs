@@ -2,41 +2,33 @@
 
 use crate::model::{Offset, Timestamp};
 
-const OFFSET_ENTRY_BYTES: usize = 8;
-const TIME_ENTRY_BYTES: usize = 12;
+use super::index::{Entry, OffsetEntry, TimeEntry};
 
-/// The whole entries of an `.index` file: the last offset of a batch, and its position.
+/// The whole entries of an `.index` file: the last offset of the batches at a position, and the position.
 ///
 /// Zeros that a crash left at the end, or space that a running broker has reserved, are no entries.
 pub fn offset_index_entries(bytes: &[u8], base_offset: Offset) -> Vec<(Offset, u32)> {
-    let (entries, _) = bytes.as_chunks::<OFFSET_ENTRY_BYTES>();
-    let entries = entries.iter().map(|entry| {
-        let [a, b, c, d, e, f, g, h] = *entry;
-        (relative(base_offset, [a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
-    });
-    until_zeros(entries, |(offset, _)| *offset == base_offset)
+    let entries = decode::<OffsetEntry>(bytes, |entry| entry.relative_offset);
+    let entries = entries.map(|entry| (absolute(base_offset, entry.relative_offset), entry.position));
+    entries.collect()
 }
 
 /// The whole entries of a `.timeindex` file: a timestamp, and the last offset of the batch that has it.
 pub fn time_index_entries(bytes: &[u8], base_offset: Offset) -> Vec<(Timestamp, Offset)> {
-    let (entries, _) = bytes.as_chunks::<TIME_ENTRY_BYTES>();
-    let entries = entries.iter().map(|entry| {
-        let [a, b, c, d, e, f, g, h, offset @ ..] = *entry;
-        (Timestamp(i64::from_be_bytes([a, b, c, d, e, f, g, h])), relative(base_offset, offset))
-    });
-    until_zeros(entries, |(_, offset)| *offset == base_offset)
+    let entries = decode::<TimeEntry>(bytes, |entry| entry.relative_offset);
+    let entries = entries.map(|entry| (entry.timestamp, absolute(base_offset, entry.relative_offset)));
+    entries.collect()
 }
 
-fn relative(base_offset: Offset, bytes: [u8; 4]) -> Offset {
-    base_offset.plus(i64::from(u32::from_be_bytes(bytes)))
+/// Up to the first entry that cannot be one: only the first may be of the base offset itself.
+fn decode<E: Entry>(bytes: &[u8], relative_offset: impl Fn(&E) -> u32) -> impl Iterator<Item = E> {
+    let entries = bytes.chunks_exact(E::SIZE_BYTES).map(E::decode);
+    let entries = entries.enumerate().take_while(move |(at, entry)| *at == 0 || relative_offset(entry) != 0);
+    entries.map(|(_, entry)| entry)
 }
 
-fn until_zeros<T>(entries: impl Iterator<Item = T>, is_zero: impl Fn(&T) -> bool) -> Vec<T> {
-    entries
-        .enumerate()
-        .take_while(|(at, entry)| *at == 0 || !is_zero(entry))
-        .map(|(_, entry)| entry)
-        .collect()
+fn absolute(base_offset: Offset, relative_offset: u32) -> Offset {
+    base_offset.plus(i64::from(relative_offset))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use snafu::ensure;
 use tracing::{info, warn};
@@ -16,7 +16,7 @@ use super::checkpoint;
 use super::config::LogConfig;
 use super::directory::Place;
 use super::epoch_cache::LeaderEpochCache;
-use super::error::{LogError, StoppedSnafu, unless_full};
+use super::error::{DamagedSnafu, LogError, SegmentOverflowSnafu, StoppedSnafu, unless_full};
 use super::index::{Entry, Index, OffsetEntry, TimeEntry, Waiting};
 use super::listing::Listing;
 use super::marks::Mark;
@@ -25,6 +25,7 @@ use super::partition_log::{LEADER_EPOCH_CHECKPOINT, Loaded, PARTITION_METADATA};
 use super::producers::{Replay, ReplayStart, shorten_transaction_index};
 use super::scan::{BatchScan, ScanError};
 use super::segment::Segment;
+use super::split::split_overflowed;
 
 /// What is known of a log before its directory is read.
 pub(super) struct LoadOptions<'a> {
@@ -37,14 +38,17 @@ pub(super) struct LoadOptions<'a> {
     pub(super) file_delete_delay_ms: i64,
     pub(super) producer_expiration_ms: i64,
     pub(super) now: Timestamp,
-    /// Set when the process is to end: recovery stops with [`LogError::Stopped`].
+    /// Set when nobody wants the log any more: recovery stops with [`LogError::Stopped`].
     pub(super) stop: &'a AtomicBool,
+    /// Counts the segments whose batches are still to be checked, of all logs that are being loaded.
+    pub(super) segments_left: &'a AtomicUsize,
 }
 
 impl LoadOptions<'static> {
     /// For a directory that turned up where a log was to be created.
     pub(super) fn of_found(config: &LogConfig, now: Timestamp) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
+        static NOBODY_LOOKS: AtomicUsize = AtomicUsize::new(0);
         LoadOptions {
             is_clean: false,
             recovery_point: Offset::ZERO,
@@ -54,6 +58,7 @@ impl LoadOptions<'static> {
             producer_expiration_ms: i64::MAX,
             now,
             stop: &NEVER,
+            segments_left: &NOBODY_LOOKS,
         }
     }
 }
@@ -62,16 +67,32 @@ impl LoadOptions<'static> {
 ///
 /// After a clean shutdown only the end of the last segment is read. Otherwise every batch from the recovery
 /// point on is checked: the first that is torn, damaged or out of order ends the log, and what follows is cut
-/// off. Indexes that are missing or damaged are built anew. What lies below the recovery point is never cut.
-/// None of this needs room on the disk: a full one must not keep a broker from starting.
+/// off. Indexes that are missing or damaged are built anew. What lies below the recovery point is never cut:
+/// damage that is found there is told, as [`LogError::Damaged`]. A segment with more offsets than its indexes can
+/// express is split, as Kafka does it.
+/// None of this needs room on the disk, but for a split: a full one must not keep a broker from starting.
 pub(super) fn load(place: &Place, options: &LoadOptions<'_>) -> Result<Loaded, LogError> {
+    loop {
+        match load_unsplit(place, options) {
+            Err(LogError::SegmentOverflow { base_offset }) => {
+                split_overflowed(place, base_offset, options.recovery_point, options.index_interval_bytes)?;
+            }
+            Err(LogError::Records { source }) => {
+                return DamagedSnafu { path: place.path(), damage: source.to_string() }.fail();
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn load_unsplit(place: &Place, options: &LoadOptions<'_>) -> Result<Loaded, LogError> {
     let listing = Listing::read(place)?;
     let topic_id = if listing.has_partition_metadata { read_topic_id(place)? } else { TopicId::ZERO };
-    let epochs = if listing.has_leader_epochs { read_epochs(place)? } else { LeaderEpochCache::default() };
+    let epochs = if listing.has_leader_epochs { read_epochs(place)? } else { None };
     let mut loading = Loading {
         place,
         options,
-        epochs,
+        epochs: LeaderEpochCache::default(),
         segments: Vec::new(),
         unsafe_from: UnsafePart { number: usize::MAX, offset: Offset(i64::MAX) },
         // What the last process did to the directory may not be durable either.
@@ -80,15 +101,20 @@ pub(super) fn load(place: &Place, options: &LoadOptions<'_>) -> Result<Loaded, L
         is_recovered: false,
     };
     loading.open_segments(&listing)?;
+    match epochs {
+        Some(epochs) => loading.epochs = epochs,
+        None => loading.rebuild_epochs()?,
+    }
     let start = ReplayStart {
         snapshots: &listing.snapshots,
         until: loading.unsafe_from.offset,
         is_clean: options.is_clean,
+        needs_all: true,
         now: options.now,
         expiration_ms: options.producer_expiration_ms,
     };
     let mut replay = Replay::begin(place, &loading.segments, &start)?;
-    loading.recover(&mut replay)?;
+    loading.recover(&mut replay, &listing.snapshots)?;
     loading.finish(replay, &listing, topic_id)
 }
 
@@ -143,6 +169,7 @@ impl Loading<'_> {
         kinds: &[FileKind],
     ) -> Result<Option<Segment>, LogError> {
         let size_bytes = self.size_of(base_offset, FileKind::Records)?;
+        self.ensure_no_overflow(base_offset, next_base, size_bytes)?;
         let offset_index =
             self.open_index(base_offset, kinds, size_bytes, |last: &OffsetEntry| last.position < size_bytes)?;
         let last_offset = next_base.map_or(i64::MAX, |next_base| next_base.since(base_offset));
@@ -154,16 +181,39 @@ impl Loading<'_> {
                 let segment =
                     Segment::open(base_offset, size_bytes, offset_index, time_index, self.options.now);
                 match self.is_time_index_zeroed(&segment)? {
-                    true => self.rebuild_indexes(base_offset, size_bytes, kinds)?,
+                    true => self.rebuild_indexes(base_offset, next_base.is_some(), size_bytes, kinds)?,
                     false => segment,
                 }
             }
-            _ => self.rebuild_indexes(base_offset, size_bytes, kinds)?,
+            _ => self.rebuild_indexes(base_offset, next_base.is_some(), size_bytes, kinds)?,
         };
-        if next_base.is_none() && segment.find_end(self.place)?.1 != size_bytes {
-            return Ok(None);
+        if next_base.is_none() {
+            let (end_offset, end) = segment.find_end(self.place)?;
+            ensure!(
+                segment.can_hold(end_offset.plus(-1).max(base_offset)),
+                SegmentOverflowSnafu { base_offset }
+            );
+            return Ok((end == size_bytes).then_some(segment));
         }
         Ok(Some(segment))
+    }
+
+    /// Only a segment that is followed by one far away may hold offsets beyond its reach.
+    fn ensure_no_overflow(
+        &self,
+        base_offset: Offset,
+        next_base: Option<Offset>,
+        size_bytes: u32,
+    ) -> Result<(), LogError> {
+        if next_base.is_none_or(|next_base| next_base.since(base_offset) <= 1 << 31) {
+            return Ok(());
+        }
+        let (offset_index, time_index) = (Index::empty(base_offset), Index::empty(base_offset));
+        let segment = Segment::open(base_offset, size_bytes, offset_index, time_index, self.options.now);
+        let end_offset = segment.find_end(self.place)?.0;
+        let is_reached = segment.can_hold(end_offset.plus(-1).max(base_offset));
+        ensure!(is_reached, SegmentOverflowSnafu { base_offset });
+        Ok(())
     }
 
     /// Whether the only entry of a time index is all zeros without a record that says so.
@@ -209,10 +259,12 @@ impl Loading<'_> {
         Ok(None)
     }
 
-    /// Builds both indexes from the records, which are not in doubt: a look at the headers is enough.
+    /// Builds both indexes from the records, which are not in doubt: a look at the headers is enough. The last
+    /// segment, which none follows, may have a torn tail after all.
     fn rebuild_indexes(
         &mut self,
         base_offset: Offset,
+        is_followed: bool,
         size_bytes: u32,
         kinds: &[FileKind],
     ) -> Result<Segment, LogError> {
@@ -220,7 +272,13 @@ impl Loading<'_> {
         let segment = self.open_emptied(base_offset, kinds)?;
         let mut scan = segment.scan(self.place, 0, size_bytes, Waiting::Allowed)?;
         while let Some((_, header)) = segment.step_to_damage(self.place, &mut scan)? {
+            ensure!(segment.can_hold(header.last_offset()), SegmentOverflowSnafu { base_offset });
             self.note(&segment, &header)?;
+        }
+        if is_followed {
+            let path = self.place.join(&FileKind::Records.name(base_offset));
+            let damage = format!("what stands at position {} is no batch", segment.size_bytes());
+            ensure!(segment.size_bytes() == size_bytes, DamagedSnafu { path, damage });
         }
         segment.append_time_entry();
         unless_full(segment.write_out(self.place))?;
@@ -315,11 +373,41 @@ impl Loading<'_> {
         Ok(Segment::open(base_offset, 0, offset_index, time_index, self.options.now))
     }
 
-    fn recover(&mut self, replay: &mut Replay) -> Result<(), LogError> {
+    /// Learns from the records that are not in doubt where epochs begin: no file says it.
+    fn rebuild_epochs(&mut self) -> Result<(), LogError> {
+        for segment in self.segments.clone() {
+            let mut scan = segment.scan(self.place, 0, segment.size_bytes(), Waiting::Allowed)?;
+            while let Some((_, header)) = segment.step_to_damage(self.place, &mut scan)? {
+                // Old messages have no epochs, and are rarely followed by others.
+                if header.magic < 2 {
+                    break;
+                }
+                self.learn_epoch(&header);
+            }
+        }
+        Ok(())
+    }
+
+    fn learn_epoch(&mut self, header: &BatchHeader) {
+        let is_new = self.epochs.latest_epoch().is_none_or(|latest| header.leader_epoch > latest);
+        if header.leader_epoch.0 >= 0 && is_new {
+            self.is_epochs_changed |= self.epochs.assign(header.leader_epoch, header.base_offset);
+        }
+    }
+
+    fn recover(&mut self, replay: &mut Replay, snapshots: &BTreeSet<Offset>) -> Result<(), LogError> {
+        let count = self.segments.len().saturating_sub(self.unsafe_from.number);
+        let mut left = SegmentsLeft::add(self.options.segments_left, count);
         for number in self.unsafe_from.number..self.segments.len() {
             let Some(segment) = self.segments.get(number).cloned() else { return Ok(()) };
+            if number > self.unsafe_from.number && snapshots.contains(&segment.base_offset) {
+                replay.correct_snapshot(self.place, segment.base_offset)?;
+            }
             if segment.has_transaction_index() {
                 shorten_transaction_index(self.place, segment.base_offset, self.unsafe_from.offset)?;
+            }
+            if number > self.unsafe_from.number && segment.base_offset < replay.next_offset() {
+                return self.drop_overlapping(number, replay.next_offset());
             }
             if !self.recover_segment(&segment, replay)? {
                 let sound = self.without_lost_entries(&segment)?;
@@ -327,8 +415,18 @@ impl Loading<'_> {
                 self.segments.push(Arc::new(sound));
                 self.drop_segments(lost.get(1..).unwrap_or_default())?;
             }
+            left.take_one();
         }
         Ok(())
+    }
+
+    /// A segment begins before the end of the one before it: the log ends with that.
+    fn drop_overlapping(&mut self, number: usize, end_offset: Offset) -> Result<(), LogError> {
+        let damage = format!("the log ends at {end_offset}, and a segment behind it begins earlier");
+        let path = self.place.path();
+        ensure!(end_offset >= self.options.recovery_point, DamagedSnafu { path, damage });
+        let lost = self.segments.split_off(number);
+        self.drop_segments(&lost)
     }
 
     /// Checks the batches that are not part of the segment yet and adds them. Answers whether all are sound;
@@ -353,6 +451,12 @@ impl Loading<'_> {
                 Err(error) => return Err(segment.scan_error(self.place, error)),
             }
         };
+        let end_offset = replay.next_offset().max(segment.base_offset);
+        if let Some(damage) = &damage {
+            let path = self.place.join(&FileKind::Records.name(segment.base_offset));
+            let damage = format!("offset {end_offset} at position {}: {damage}", segment.size_bytes());
+            ensure!(end_offset >= self.options.recovery_point, DamagedSnafu { path, damage });
+        }
         segment.append_time_entry();
         unless_full(segment.write_out(self.place))?;
         let Some(damage) = damage else { return Ok(true) };
@@ -368,7 +472,7 @@ impl Loading<'_> {
         replay: &mut Replay,
     ) -> Result<Option<String>, LogError> {
         let next_offset = replay.next_offset().max(segment.base_offset);
-        if !is_in_order(&batch.header, next_offset) || !segment.can_hold(batch.header.last_offset()) {
+        if !is_in_order(&batch.header, next_offset) {
             return Ok(Some(format!(
                 "its offsets {} to {} do not follow {next_offset}",
                 batch.header.base_offset,
@@ -378,12 +482,12 @@ impl Loading<'_> {
         if let Err(error) = batch.check_crc() {
             return Ok(Some(error.to_string()));
         }
+        ensure!(
+            segment.can_hold(batch.header.last_offset()),
+            SegmentOverflowSnafu { base_offset: segment.base_offset }
+        );
         self.note(segment, &batch.header)?;
-        let latest = self.epochs.latest_epoch();
-        if batch.header.leader_epoch.0 >= 0 && latest.is_none_or(|latest| batch.header.leader_epoch > latest)
-        {
-            self.is_epochs_changed |= self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset);
-        }
+        self.learn_epoch(&batch.header);
         replay.add(self.place, segment, batch)?;
         Ok(None)
     }
@@ -528,6 +632,32 @@ impl Loading<'_> {
     }
 }
 
+/// The part that one log has in the count of segments to be checked.
+struct SegmentsLeft<'a> {
+    all: &'a AtomicUsize,
+    own: usize,
+}
+
+impl<'a> SegmentsLeft<'a> {
+    fn add(all: &'a AtomicUsize, own: usize) -> Self {
+        all.fetch_add(own, Ordering::Relaxed);
+        SegmentsLeft { all, own }
+    }
+
+    fn take_one(&mut self) {
+        if let Some(left) = self.own.checked_sub(1) {
+            self.own = left;
+            self.all.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for SegmentsLeft<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
 /// A file that cannot be read as what it should be counts as missing: the controller tells the id again.
 fn read_topic_id(place: &Place) -> Result<TopicId, LogError> {
     let text = place.read(PARTITION_METADATA)?.unwrap_or_default();
@@ -537,11 +667,15 @@ fn read_topic_id(place: &Place) -> Result<TopicId, LogError> {
     }))
 }
 
-fn read_epochs(place: &Place) -> Result<LeaderEpochCache, LogError> {
+/// `None` = the file says nothing that can be used. One that is empty was not written to its end.
+fn read_epochs(place: &Place) -> Result<Option<LeaderEpochCache>, LogError> {
     let text = place.read(LEADER_EPOCH_CHECKPOINT)?.unwrap_or_default();
-    let entries = checkpoint::parse_leader_epochs(&String::from_utf8_lossy(&text)).unwrap_or_else(|error| {
-        warn!(file = %place.join(LEADER_EPOCH_CHECKPOINT).display(), %error, "ignoring a file that is damaged");
-        Vec::new()
-    });
-    Ok(LeaderEpochCache::new(entries))
+    match checkpoint::parse_leader_epochs(&String::from_utf8_lossy(&text)) {
+        Ok(_) if text.is_empty() => Ok(None),
+        Ok(entries) => Ok(Some(LeaderEpochCache::new(entries))),
+        Err(error) => {
+            warn!(file = %place.join(LEADER_EPOCH_CHECKPOINT).display(), %error, "rebuilding a file that is damaged");
+            Ok(None)
+        }
+    }
 }

@@ -1,10 +1,10 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::Notify;
 use tracing::{debug, error, info};
 
@@ -19,9 +19,11 @@ use super::directories::LogDirectories;
 use super::directory::{LogDirectory, Place, WhichCheckpoint};
 use super::error::{LogError, NoDirectorySnafu};
 use super::load::{LoadOptions, load};
-use super::load_all::{Loader, find_logs, sync_logs};
+use super::load_all::{FoundPartition, find_logs, pair_up, sync_logs};
 use super::moves::demote_copies;
+use super::names::deleted_directory_name;
 use super::partition_log::{Loaded, Log};
+use super::registry::Registry;
 
 /// All logs of this broker, in all of its `log.dirs`.
 ///
@@ -32,7 +34,13 @@ pub struct LogManager {
     pub(super) directories: Vec<Arc<LogDirectory>>,
     _locks: Vec<Box<dyn FileLock>>,
     failures: Arc<Notify>,
-    pub(super) logs: RwLock<HashMap<TopicPartition, Arc<Log>>>,
+    pub(super) registry: RwLock<Registry>,
+    /// What [`load_all`](LogManager::load_all) is to load.
+    pub(super) found: Mutex<Vec<FoundPartition>>,
+    pub(super) segments_left: AtomicUsize,
+    /// Who waits for the end of a load holds it while looking.
+    pub(super) load_turn: Mutex<()>,
+    pub(super) load_ended: Condvar,
     /// The copies that moves between directories make.
     pub(super) futures: RwLock<HashMap<TopicPartition, Arc<Log>>>,
     /// Where logs are to be created that are not there yet.
@@ -54,30 +62,24 @@ pub struct DirectoryStatus {
 pub struct LoadAllOptions<'a> {
     /// The configuration of a topic's logs.
     pub config_of: &'a (dyn Fn(&TopicName) -> LogConfig + Sync),
-    /// `num.recovery.threads.per.data.dir`
-    pub threads_per_directory: usize,
+    /// How many logs are read at a time.
+    pub threads: usize,
     /// `producer.id.expiration.ms`
     pub producer_expiration_ms: i64,
     pub now: Timestamp,
-    /// Set from outside to end a recovery early, with [`LogError::Stopped`]; what was recovered stays so.
-    pub stop: &'a AtomicBool,
 }
 
 pub(super) const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
 
 impl LogManager {
-    /// Loads all logs, several at a time; recovers those that were not closed. May take long.
+    /// Finds the logs of all directories. None can be used before [`load_all`](LogManager::load_all) comes to it.
     ///
     /// Errors: [`LogError::UnusableDirectory`] if a partition lies in two directories or a folder is no
-    /// partition's, [`LogError::Stopped`], [`LogError::NoDirectory`].
-    pub fn load(
-        directories: LogDirectories,
-        options: &LoadAllOptions<'_>,
-        random: Random,
-    ) -> Result<LogManager, LogError> {
+    /// partition's, [`LogError::NoDirectory`].
+    pub fn open(directories: LogDirectories, random: Random, now: Timestamp) -> Result<LogManager, LogError> {
         let mut found = Vec::new();
         for directory in directories.directories.iter().filter(|directory| !directory.is_offline()) {
-            match find_logs(directory, options.now) {
+            match find_logs(directory, now) {
                 Ok(logs) => found.extend(logs),
                 Err(error @ LogError::UnusableDirectory { .. }) => return Err(error),
                 Err(error) => {
@@ -86,17 +88,19 @@ impl LogManager {
             }
         }
         demote_copies(&mut found, &random)?;
-        let loaded =
-            Loader { options, random: &random, directories: &directories.directories }.load(found)?;
-        for log in loaded.futures.keys().filter_map(|of| loaded.logs.get(of)) {
-            log.set_moving(true);
-        }
+        let found = pair_up(found)?;
+        let mut registry = Registry::default();
+        found.iter().for_each(|partition| registry.add_found(partition));
         let manager = LogManager {
             directories: directories.directories,
             _locks: directories.locks,
             failures: directories.failures,
-            logs: RwLock::new(loaded.logs),
-            futures: RwLock::new(loaded.futures),
+            registry: RwLock::new(registry),
+            found: Mutex::new(found),
+            segments_left: AtomicUsize::new(0),
+            load_turn: Mutex::new(()),
+            load_ended: Condvar::new(),
+            futures: RwLock::default(),
             preferred: Mutex::default(),
             changing: Mutex::new(()),
             random,
@@ -107,13 +111,15 @@ impl LogManager {
         Ok(manager)
     }
 
+    /// The log of a partition, if there is one that can be used.
     pub fn log(&self, topic_partition: &TopicPartition) -> Option<Arc<Log>> {
-        self.logs.read().get(topic_partition).filter(|log| !log.directory().is_offline()).cloned()
+        self.registry.read().find(topic_partition).ok().flatten()
     }
 
-    /// The logs of all directories that are online.
+    /// The logs that can be used.
     pub fn logs(&self) -> Vec<Arc<Log>> {
-        self.logs.read().values().filter(|log| !log.directory().is_offline()).cloned().collect()
+        let registry = self.registry.read();
+        registry.loaded().filter(|log| !log.directory().is_offline()).cloned().collect()
     }
 
     pub fn directories(&self) -> Vec<DirectoryStatus> {
@@ -136,25 +142,26 @@ impl LogManager {
 
     /// Whether a log of this partition lies in a directory that is offline.
     pub fn is_offline(&self, topic_partition: &TopicPartition) -> bool {
-        self.logs.read().get(topic_partition).is_some_and(|log| log.directory().is_offline())
+        self.registry.read().is_in_offline_directory(topic_partition)
     }
 
-    fn online(&self) -> impl Iterator<Item = &Arc<LogDirectory>> {
+    pub(super) fn online(&self) -> impl Iterator<Item = &Arc<LogDirectory>> {
         self.directories.iter().filter(|directory| !directory.is_offline())
     }
 
     /// With the copies that moves make.
     fn logs_in(&self, directory: &Arc<LogDirectory>) -> Vec<Arc<Log>> {
-        let (logs, futures) = (self.logs.read(), self.futures.read());
-        let all = logs.values().chain(futures.values());
-        all.filter(|log| Arc::ptr_eq(log.directory(), directory)).cloned().collect()
+        let (registry, futures) = (self.registry.read(), self.futures.read());
+        let is_here = |log: &&Arc<Log>| Arc::ptr_eq(log.directory(), directory);
+        registry.loaded().chain(futures.values()).filter(is_here).cloned().collect()
     }
 
     /// The log of a partition, created if there is none: in the directory that was [preferred](Self::prefer), or is by
     /// `preferred`, if that is online, else in the online directory with the fewest logs.
     ///
-    /// A zero `topic_id` is not written. Errors: [`LogError::InconsistentTopicId`] if there is a log of another
-    /// topic of this name, [`LogError::NoDirectory`], and those of storage.
+    /// A zero `topic_id` is not written. Errors: [`LogError::Loading`] and [`LogError::Failed`] for a log that cannot
+    /// be used, [`LogError::InconsistentTopicId`] if there is a log of another topic of this name,
+    /// [`LogError::NoDirectory`], and those of storage.
     pub fn log_or_create(
         &self,
         topic_partition: &TopicPartition,
@@ -164,12 +171,9 @@ impl LogManager {
         now: Timestamp,
     ) -> Result<Arc<Log>, LogError> {
         let _changing = self.changing.lock();
-        let known = self.logs.read().get(topic_partition).cloned();
+        let known = self.registry.read().find(topic_partition)?;
         let log = match known {
-            Some(log) => {
-                log.directory().ensure_online()?;
-                log
-            }
+            Some(log) => log,
             None => self.create(topic_partition, config, preferred, now)?,
         };
         if !topic_id.is_zero() {
@@ -204,7 +208,7 @@ impl LogManager {
         let log =
             Arc::new(Log::new(topic_partition.clone(), place, config, loaded, self.random.clone(), now));
         log.reserve_space()?;
-        self.logs.write().insert(topic_partition.clone(), log.clone());
+        self.registry.write().add_loaded(log.clone());
         Ok(log)
     }
 
@@ -214,40 +218,67 @@ impl LogManager {
             return Ok(directory.clone());
         }
         if online.len() > 1 {
-            online.sort_by_cached_key(|directory| self.logs_in(directory).len());
+            let registry = self.registry.read();
+            online.sort_by_cached_key(|directory| registry.count_in(directory));
         }
         online.first().map(|&directory| directory.clone()).ok_or(LogError::NoDirectory)
     }
 
     /// Closes logs and renames their directories, which are removed after `file.delete.delay.ms`.
     ///
-    /// Partitions without a log are passed over. Durable when it returns.
+    /// Logs that are not loaded are deleted as well, and partitions without a log passed over. Durable when it
+    /// returns.
     pub fn delete(&self, topic_partitions: &[TopicPartition], now: Timestamp) -> Result<(), LogError> {
         let _changing = self.changing.lock();
+        self.end_loads_of(topic_partitions);
         // Copies first: a crash must not leave one whose log is gone.
-        for logs in [&self.futures, &self.logs] {
-            for directory in self.online() {
-                let deleted = take_out(&mut logs.write(), topic_partitions, directory);
-                if !deleted.is_empty() {
-                    self.delete_in(directory, &deleted, now)?;
-                }
-            }
+        for directory in self.online() {
+            let copies = self.registry.write().take_copies_from(directory, topic_partitions);
+            let futures = take_out(&mut self.futures.write(), topic_partitions, directory);
+            self.delete_in(directory, &futures, &copies, now)?;
+        }
+        for directory in self.online() {
+            let (logs, folders) = self.registry.write().take_from(directory, topic_partitions);
+            self.delete_in(directory, &logs, &folders, now)?;
         }
         Ok(())
     }
 
+    /// `folders` are those of logs that are not loaded.
     fn delete_in(
         &self,
-        directory: &LogDirectory,
-        deleted: &[Arc<Log>],
+        directory: &Arc<LogDirectory>,
+        logs: &[Arc<Log>],
+        folders: &[(TopicPartition, String)],
         now: Timestamp,
     ) -> Result<(), LogError> {
-        for log in deleted {
+        if logs.is_empty() && folders.is_empty() {
+            return Ok(());
+        }
+        for log in logs {
             self.rename_for_deletion(log, now)?;
         }
+        for (topic_partition, name) in folders {
+            self.doom(directory, topic_partition, name, now)?;
+        }
         directory.sync()?;
-        let names: Vec<TopicPartition> = deleted.iter().map(|log| log.topic_partition().clone()).collect();
+        let names = logs.iter().map(|log| log.topic_partition());
+        let names: Vec<TopicPartition> = names.chain(folders.iter().map(|(of, _)| of)).cloned().collect();
         directory.forget(&names)
+    }
+
+    /// Gives a folder that nobody has a file of open the name under which it waits for its removal.
+    pub(super) fn doom(
+        &self,
+        directory: &Arc<LogDirectory>,
+        topic_partition: &TopicPartition,
+        name: &str,
+        due: Timestamp,
+    ) -> Result<(), LogError> {
+        let place = Place::new(directory.clone(), name);
+        let path = place.rename(&deleted_directory_name(topic_partition, self.random.bytes()))?;
+        directory.remove_later(path, due);
+        Ok(())
     }
 
     /// Deletes what retention no longer keeps, in all logs, and removes files whose delay is over. Answers how
@@ -320,17 +351,11 @@ impl LogManager {
         }
     }
 
-    pub(super) fn checkpoint_recovery_points_of(
-        &self,
-        directory: &Arc<LogDirectory>,
-    ) -> Result<(), LogError> {
+    pub(super) fn checkpoint_recovery_points_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
         self.write_offsets(directory, WhichCheckpoint::RecoveryPoint, |log| Some(log.recovery_point()))
     }
 
-    pub(super) fn checkpoint_high_watermarks_of(
-        &self,
-        directory: &Arc<LogDirectory>,
-    ) -> Result<(), LogError> {
+    pub(super) fn checkpoint_high_watermarks_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
         self.write_offsets(directory, WhichCheckpoint::HighWatermark, |log| Some(log.high_watermark()))
     }
 
@@ -350,14 +375,21 @@ impl LogManager {
     ) -> Result<(), LogError> {
         // A log that is being deleted must not come back into a checkpoint that it was taken out of.
         let _changing = self.changing.lock();
-        let logs = self.logs_in(directory);
-        let offsets: BTreeMap<TopicPartition, Offset> =
-            logs.iter().filter_map(|log| Some((log.topic_partition().clone(), offset_of(log)?))).collect();
-        directory.write_checkpoint(which, offsets)
+        directory.write_checkpoint(which, |known| {
+            let (registry, futures) = (self.registry.read(), self.futures.read());
+            // What was known of logs that are not loaded is all that is known of them.
+            let unloaded = registry.unloaded_in(directory).filter_map(|name| known.get_key_value(name));
+            let unloaded = unloaded.map(|(name, offset)| (name.clone(), *offset));
+            let is_here = |log: &&Arc<Log>| Arc::ptr_eq(log.directory(), directory);
+            let loaded = registry.loaded().chain(futures.values()).filter(is_here);
+            let loaded = loaded.filter_map(|log| Some((log.topic_partition().clone(), offset_of(log)?)));
+            unloaded.chain(loaded).collect()
+        })
     }
 
     /// Ends the work on all logs: everything is made durable, the checkpoints are written, and each directory
-    /// where all of that worked is marked as closed cleanly. `broker_epoch` is for clusters without ZooKeeper.
+    /// where all of that worked is marked as closed cleanly, unless it has logs that were not loaded.
+    /// `broker_epoch` is for clusters without ZooKeeper.
     pub fn shut_down(&self, broker_epoch: Option<BrokerEpoch>, now: Timestamp) {
         for directory in self.online() {
             let outcome = self.shut_down_directory(directory, broker_epoch, now);
@@ -385,6 +417,10 @@ impl LogManager {
         sync_logs(directory, &changed, now)?;
         self.checkpoint_recovery_points_of(directory)?;
         self.checkpoint_log_starts_of(directory)?;
+        if self.registry.read().unloaded_in(directory).next().is_some() {
+            // The mark would say of them as well that nothing is to be recovered.
+            return Ok(());
+        }
         let marker = checkpoint::format_clean_shutdown(broker_epoch);
         let path = directory.path().join(CLEAN_SHUTDOWN);
         directory.check(directory.fs.replace(&path, marker.as_bytes(), Durability::Synced), "writing", &path)

@@ -4,7 +4,7 @@
 //! [`Log`]s in them and keeps their checkpoints. A [`Log`] is one partition's: append, read, truncate, flush.
 //!
 //! Below that: a `segment` is a file of batches with its two indexes; `marks` remember where the newest batches
-//! end; `load` opens a folder, and recovers what a crash left; `retention`, [`ProducerState`],
+//! end; `load` opens a folder, and recovers what a crash left; the `registry` knows all logs, loaded or not; `retention`, [`ProducerState`],
 //! [`LeaderEpochCache`], the transaction index, the rules of `compaction` and the [`checkpoint`] texts are pure
 //! values. The [`LogCleaner`] compacts logs by these rules.
 //!
@@ -39,11 +39,14 @@ mod producer_snapshot;
 mod producer_state;
 mod producers;
 mod read;
+mod registry;
 mod retention;
 mod room;
 mod scan;
 mod segment;
 mod segment_reader;
+mod sparse_indexes;
+mod split;
 mod survey;
 #[cfg(test)]
 mod testing;
@@ -63,9 +66,10 @@ pub use directory::LogDirectory;
 pub use epoch_cache::{EpochEndOffset, EpochEntry, LeaderEpochCache};
 pub use error::LogError;
 pub use index_file::{offset_index_entries, time_index_entries};
+pub use load_all::LoadProgress;
 pub use manager::{DirectoryStatus, LoadAllOptions, LogManager};
 pub use moves::Replacement;
-pub use names::{DirectoryContents, LogFile, can_be_moved, classify_log_directory, parse_log_file};
+pub use names::{DirectoryKind, FileKind, Stage, can_be_moved, classify_directory, parse_file_name};
 pub use partition_log::Log;
 pub use producer_entry::{LastSign, ProducerEntry, SequencedBatch};
 pub use producer_snapshot::{CorruptSnapshot, decode_snapshot, encode_snapshot};
@@ -74,8 +78,10 @@ pub use producer_state::{
     ProducerState, VerificationGuard,
 };
 pub use read::{FileSlice, LogRead};
+pub use registry::FailedLog;
 pub use segment::{FoundOffset, TimestampedOffset};
 pub use segment_reader::{SegmentReadError, SegmentReader};
+pub use sparse_indexes::{IndexFiles, SparseIndexes};
 pub use survey::{Survey, SurveyError, SurveyedPartition};
 pub use transaction_index::{
     AbortedTransaction, CollectedAborts, InvalidIndexEntry, collect_aborted, decode_index,

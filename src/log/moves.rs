@@ -98,7 +98,7 @@ impl LogManager {
     pub fn drop_future(&self, topic_partition: &TopicPartition, now: Timestamp) -> Result<(), LogError> {
         let _changing = self.changing.lock();
         let Some(future) = self.futures.write().remove(topic_partition) else { return Ok(()) };
-        if let Some(log) = self.logs.read().get(topic_partition) {
+        if let Some(log) = self.registry.read().loaded_log(topic_partition) {
             log.set_moving(false);
         }
         let TopicPartition { topic, partition } = topic_partition;
@@ -161,7 +161,7 @@ impl LogManager {
         future.publish_producers(&mut future.writer.lock());
         log.close_locked();
         future.is_future.store(false, Ordering::Release);
-        self.logs.write().insert(future.topic_partition().clone(), future.clone());
+        self.registry.write().add_loaded(future.clone());
         self.futures.write().remove(future.topic_partition());
         let TopicPartition { topic, partition } = future.topic_partition();
         let (from, to) = (log.directory().path().display(), future.directory().path().display());
@@ -188,8 +188,8 @@ impl LogManager {
         let is_lost = |_: &TopicPartition, future: &mut Arc<Log>| future.directory().is_offline();
         let lost: Vec<TopicPartition> =
             self.futures.write().extract_if(is_lost).map(|(topic_partition, _)| topic_partition).collect();
-        let logs = self.logs.read();
-        for log in lost.iter().filter_map(|topic_partition| logs.get(topic_partition)) {
+        let registry = self.registry.read();
+        for log in lost.iter().filter_map(|topic_partition| registry.loaded_log(topic_partition)) {
             log.set_moving(false);
         }
         lost

@@ -4,7 +4,7 @@ use crate::model::{Offset, PartitionIndex, TopicName, TopicPartition};
 
 /// A kind of file that belongs to one offset of a log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum FileKind {
+pub enum FileKind {
     Records,
     OffsetIndex,
     TimeIndex,
@@ -32,7 +32,7 @@ impl FileKind {
         all.into_iter().find(|kind| kind.extension() == extension)
     }
 
-    pub(super) fn name(self, offset: Offset) -> String {
+    pub fn name(self, offset: Offset) -> String {
         format!("{:020}.{}", offset.0, self.extension())
     }
 
@@ -44,7 +44,7 @@ impl FileKind {
 
 /// What is behind the name of a segment file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub enum Stage {
     Live,
     /// Waits for its removal.
     Deleted,
@@ -66,7 +66,7 @@ impl Stage {
 }
 
 /// A parsed file name, or `None` for one that is not of this form (`partition.metadata`, …).
-pub(super) fn parse_file_name(name: &str) -> Option<(Offset, FileKind, Stage)> {
+pub fn parse_file_name(name: &str) -> Option<(Offset, FileKind, Stage)> {
     let (name, stage) = match name.rsplit_once('.')? {
         (rest, "deleted") => (rest, Stage::Deleted),
         (rest, "cleaned") => (rest, Stage::Cleaned),
@@ -81,7 +81,7 @@ pub(super) fn parse_file_name(name: &str) -> Option<(Offset, FileKind, Stage)> {
 
 /// What a directory inside a log directory is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum DirectoryKind {
+pub enum DirectoryKind {
     Partition(TopicPartition),
     /// The target of a move between log directories.
     Future(TopicPartition),
@@ -92,70 +92,11 @@ pub(super) enum DirectoryKind {
     Foreign,
 }
 
-/// A kind of file in a partition's folder, for tools.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum LogFile {
-    Records,
-    OffsetIndex,
-    TimeIndex,
-    TransactionIndex,
-    Snapshot,
-}
-
-impl LogFile {
-    fn kind(self) -> FileKind {
-        match self {
-            LogFile::Records => FileKind::Records,
-            LogFile::OffsetIndex => FileKind::OffsetIndex,
-            LogFile::TimeIndex => FileKind::TimeIndex,
-            LogFile::TransactionIndex => FileKind::TransactionIndex,
-            LogFile::Snapshot => FileKind::ProducerSnapshot,
-        }
-    }
-
-    pub fn name(self, offset: Offset) -> String {
-        self.kind().name(offset)
-    }
-}
-
-/// The offset, the kind, and whether the file is live: not about to be removed or put in place.
-pub fn parse_log_file(name: &str) -> Option<(Offset, LogFile, bool)> {
-    let (offset, kind, stage) = parse_file_name(name)?;
-    let file = match kind {
-        FileKind::Records => LogFile::Records,
-        FileKind::OffsetIndex => LogFile::OffsetIndex,
-        FileKind::TimeIndex => LogFile::TimeIndex,
-        FileKind::TransactionIndex => LogFile::TransactionIndex,
-        FileKind::ProducerSnapshot => LogFile::Snapshot,
-    };
-    Some((offset, file, stage == Stage::Live))
-}
-
-/// What a folder inside a log folder is, for tools.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DirectoryContents {
-    Partition(TopicPartition),
-    /// A deletion, or the target of a move.
-    Unfinished,
-    /// Parked: left alone.
-    Ignored,
-    Foreign,
-}
-
-pub fn classify_log_directory(name: &str) -> DirectoryContents {
-    match classify_directory(name) {
-        DirectoryKind::Partition(topic_partition) => DirectoryContents::Partition(topic_partition),
-        DirectoryKind::Future(_) | DirectoryKind::Deleted => DirectoryContents::Unfinished,
-        DirectoryKind::Ignored => DirectoryContents::Ignored,
-        DirectoryKind::Foreign => DirectoryContents::Foreign,
-    }
-}
-
 /// The longest name that file systems take.
 const NAME_LENGTH_MAX: usize = 255;
 
 /// Tells what a directory is by its name.
-pub(super) fn classify_directory(name: &str) -> DirectoryKind {
+pub fn classify_directory(name: &str) -> DirectoryKind {
     if name == "remote-log-index-cache" || name == "__cluster_metadata-0" {
         return DirectoryKind::Ignored;
     }

@@ -14,7 +14,7 @@ use crate::runtime::fs::{Durability, OpenMode, write_all_at};
 
 use super::append::end_of_transaction;
 use super::directory::Place;
-use super::error::LogError;
+use super::error::{DamagedSnafu, LogError};
 use super::index::Waiting;
 use super::listing::{Listing, remove};
 use super::names::FileKind;
@@ -140,12 +140,14 @@ impl Log {
         let mut snapshots = Listing::read(&self.place)?.snapshots;
         for beyond in snapshots.split_off(&offset.plus(1)) {
             remove(&self.place, &FileKind::ProducerSnapshot.name(beyond))?;
+            self.is_directory_changed.store(true, Ordering::Release);
         }
         let segments = self.segments.load_full();
         let start = ReplayStart {
             snapshots: &snapshots,
             until: offset,
             is_clean: false,
+            needs_all: false,
             now,
             expiration_ms: i64::MAX,
         };
@@ -211,6 +213,8 @@ pub(super) struct ReplayStart<'a> {
     pub(super) until: Offset,
     /// The log was closed.
     pub(super) is_clean: bool,
+    /// A batch that cannot be read is told as damage; else what is after it in its segment is passed over.
+    pub(super) needs_all: bool,
     pub(super) now: Timestamp,
     pub(super) expiration_ms: i64,
 }
@@ -243,13 +247,13 @@ impl Replay {
             }
         }
         if !(start.is_clean && start.snapshots.is_empty()) {
-            replay.walk(place, segments)?;
+            replay.walk(place, segments, start.needs_all)?;
         }
         Ok(replay)
     }
 
     /// Looks at all batches of the segments from `next_offset` on.
-    fn walk(&mut self, place: &Place, segments: &[Arc<Segment>]) -> Result<(), LogError> {
+    fn walk(&mut self, place: &Place, segments: &[Arc<Segment>], needs_all: bool) -> Result<(), LogError> {
         let first =
             segments.partition_point(|segment| segment.base_offset <= self.next_offset).saturating_sub(1);
         for segment in segments.iter().skip(first) {
@@ -260,6 +264,12 @@ impl Replay {
                 let is_control = header.attributes.is_control();
                 let bytes = if is_control { read_batch(place, segment, position)? } else { Bytes::new() };
                 self.add_batch(place, segment, &Batch { header, bytes }, false)?;
+            }
+            let position = scan.position();
+            if needs_all && position < u64::from(segment.size_bytes()) {
+                let path = place.join(&FileKind::Records.name(segment.base_offset));
+                let damage = format!("what stands at position {position} is no batch");
+                return DamagedSnafu { path, damage }.fail();
             }
         }
         Ok(())
@@ -292,6 +302,20 @@ impl Replay {
         }
         let completed = self.producers.apply(append);
         if is_recovered { note_aborted(place, segment, &completed) } else { Ok(()) }
+    }
+
+    /// Sees to it that the snapshot at `offset`, up to where all batches were taken, is of this state: it may not have
+    /// been durable, or be one of records that are gone.
+    pub(super) fn correct_snapshot(&self, place: &Place, offset: Offset) -> Result<(), LogError> {
+        let name = FileKind::ProducerSnapshot.name(offset);
+        let right = encode_snapshot(&self.producers);
+        if place.read(&name)?.is_some_and(|found| found == right) {
+            return Ok(());
+        }
+        match place.replace(&name, &right, Durability::Cached) {
+            Err(LogError::DiskFull { .. }) => remove(place, &name),
+            written => written,
+        }
     }
 
     /// Removes snapshots that serve no longer, and writes one for a log that was recovered, so that the next

@@ -36,6 +36,11 @@ impl HeaderScan {
         HeaderScan { file, waiting, position, end: u64::from(end), buffer: Vec::new(), buffer_at: position }
     }
 
+    /// Where the next batch begins, or should.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// The next batch's position and header; `None` at the end, also if a batch reaches beyond it.
     pub(super) fn next(&mut self) -> Result<Option<(u32, BatchHeader)>, ScanError> {
         if self.position >= self.end {

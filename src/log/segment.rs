@@ -316,6 +316,12 @@ impl Segment {
         Ok(found.map(|(position, _)| position))
     }
 
+    /// The first offset of the batch that holds `offset`, if there is one and that can be told; else `offset`.
+    pub(super) fn batch_start(&self, place: &Place, offset: Offset) -> Result<Offset, LogError> {
+        let found = self.locate(place, offset, 0, self.size_bytes(), Waiting::Allowed)?;
+        Ok(found.map_or(offset, |(_, first_offset)| first_offset.min(offset)))
+    }
+
     /// Where the batches that end before the bound stop; any place from `cut` on if that is later.
     fn bound_position(
         &self,

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 
@@ -93,15 +92,38 @@ impl Machine {
     }
 
     fn start_until(&self, paths: &[PathBuf], is_stopped: bool) -> Result<LogManager, LogError> {
+        let manager = self.find_logs(paths)?;
+        if is_stopped {
+            manager.stop_loading();
+        }
+        self.load_all(&manager, &|_| {}, &mut |_| {})?;
+        Ok(manager)
+    }
+
+    /// Starts and loads nothing yet.
+    pub(super) fn find_logs(&self, paths: &[PathBuf]) -> Result<LogManager, LogError> {
         let directories = LogDirectories::open(Arc::new(self.fs.clone()), paths, 100)?;
+        LogManager::open(directories, Random::from_seed(1), self.now())
+    }
+
+    /// Loads what was found; `before` is told of each log that is begun, `ready` of those that are done.
+    pub(super) fn load_all(
+        &self,
+        manager: &LogManager,
+        before: &(dyn Fn(&TopicName) + Sync),
+        ready: &mut dyn FnMut(&[TopicPartition]),
+    ) -> Result<(), LogError> {
+        let config_of = |topic: &TopicName| {
+            before(topic);
+            self.config.clone()
+        };
         let options = LoadAllOptions {
-            config_of: &|_| self.config.clone(),
-            threads_per_directory: 1,
+            config_of: &config_of,
+            threads: 2,
             producer_expiration_ms: 86_400_000,
             now: self.now(),
-            stop: &AtomicBool::new(is_stopped),
         };
-        LogManager::load(directories, &options, Random::from_seed(1))
+        manager.load_all(&options, ready)
     }
 
     /// Starts a broker and gives the log of [`partition`], created if it is not there.
@@ -112,7 +134,15 @@ impl Machine {
     }
 
     pub(super) fn open(&self, manager: &LogManager) -> Result<Arc<Log>, LogError> {
-        manager.log_or_create(&partition(), TOPIC_ID, self.config.clone(), None, self.now())
+        self.open_named(manager, &partition())
+    }
+
+    pub(super) fn open_named(
+        &self,
+        manager: &LogManager,
+        topic_partition: &TopicPartition,
+    ) -> Result<Arc<Log>, LogError> {
+        manager.log_or_create(topic_partition, TOPIC_ID, self.config.clone(), None, self.now())
     }
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
@@ -145,6 +175,14 @@ pub(super) fn batch(records: &[(i64, &str)]) -> Bytes {
         builder.append(Timestamp(*timestamp), None, Some(value.as_bytes()), &[]);
     }
     builder.build()
+}
+
+/// A batch as it stands in a log, at this offset.
+pub(super) fn batch_at(offset: i64, value: &str) -> Vec<u8> {
+    let mut bytes = batch(&[(5_000, value)]).to_vec();
+    bytes[..8].copy_from_slice(&offset.to_be_bytes());
+    assert_eq!(Batch::read(bytes.clone().into()).unwrap().header.base_offset, Offset(offset));
+    bytes
 }
 
 /// One batch of an idempotent producer.

@@ -50,6 +50,9 @@ sampled! {
     LogSizeBytes, Gauge, "barnabas_log_size_bytes", ["topic", "partition"], "Size of a partition's segments on disk.";
     LogStartOffset, Gauge, "barnabas_log_start_offset", ["topic", "partition"], "First offset of a partition.";
     LogEndOffset, Gauge, "barnabas_log_end_offset", ["topic", "partition"], "Next offset of a partition.";
+    LogsToLoad, Gauge, "barnabas_logs_to_load", [], "Partitions whose logs are still to be loaded, and are not served before.";
+    SegmentsToRecover, Gauge, "barnabas_segments_to_recover", [], "Segments whose batches are still to be checked, of the logs that are being loaded.";
+    FailedLogs, Gauge, "barnabas_failed_logs", ["topic", "partition", "reason"], "1 for a replica that is offline because its log cannot be used; absent = none.";
     LogDirOnline, Gauge, "barnabas_log_dir_online", ["dir"], "1 while a log folder works.";
     LogDirFull, Gauge, "barnabas_log_dir_full", ["dir"], "1 while a log folder's volume has no room for records.";
     LogDirTotalBytes, Gauge, "barnabas_log_dir_total_bytes", ["dir"], "Size of the volume of a log folder.";

@@ -42,8 +42,16 @@ pub struct ReplicaManager {
 #[derive(Clone)]
 pub(super) enum Hosted {
     Online(Arc<Partition>),
-    /// Its log directory has failed.
+    /// Its log is being loaded: the role that the controller gave waits for it.
+    Loading(Arc<AwaitedRole>),
+    /// Its log, or its log directory, has failed.
     Offline,
+}
+
+/// What the controller said of a partition whose log is not loaded yet.
+pub(super) struct AwaitedRole {
+    state: PartitionAssignmentState,
+    topic_id: TopicId,
 }
 
 struct Settings {
@@ -131,6 +139,8 @@ impl ReplicaManager {
         if let Some(hosted) = self.hosted.read().get(topic).and_then(|topic| topic.get(&index.0)) {
             return match hosted {
                 Hosted::Online(partition) => Ok(Arc::clone(partition)),
+                // Clients ask again, and find it when it is loaded.
+                Hosted::Loading(_) => Err(ReplicaError::NotLeaderOrFollower),
                 Hosted::Offline => Err(ReplicaError::StorageError),
             };
         }
@@ -174,7 +184,7 @@ impl ReplicaManager {
         let all = hosted.values().flat_map(HashMap::values);
         all.filter_map(|hosted| match hosted {
             Hosted::Online(partition) => Some(Arc::clone(partition)),
-            Hosted::Offline => None,
+            Hosted::Loading(_) | Hosted::Offline => None,
         })
         .collect()
     }
@@ -246,7 +256,7 @@ impl ReplicaManager {
             let topic_id = topic_ids.get(&topic_partition.topic).copied().unwrap_or(TopicId::ZERO);
             let outcome = match self.take_role(state, topic_id, now) {
                 Ok(change) => {
-                    reply.changes.push(change);
+                    reply.changes.extend(change);
                     ControlOutcome::Done
                 }
                 Err(outcome) => outcome,
@@ -256,12 +266,37 @@ impl ReplicaManager {
         Ok(reply)
     }
 
+    /// Takes the roles that waited for logs, now that these are loaded or have failed. The outcomes name only
+    /// partitions for which the controller was told that all is well.
+    pub fn logs_loaded(&self, topic_partitions: &[TopicPartition], now: Timestamp) -> LeaderAndIsrReply {
+        let _control = self.control.lock();
+        let mut reply = LeaderAndIsrReply::default();
+        for topic_partition in topic_partitions {
+            let Some(Hosted::Loading(awaited)) = self.hosted(topic_partition) else { continue };
+            let outcome = match self.take_role(&awaited.state, awaited.topic_id, now) {
+                Ok(change) => {
+                    reply.changes.extend(change);
+                    ControlOutcome::Done
+                }
+                Err(outcome) => {
+                    warn!(topic = %topic_partition.topic, partition = topic_partition.partition.0, ?outcome,
+                        "a partition was loaded and cannot take its role");
+                    self.forget_awaited(topic_partition);
+                    outcome
+                }
+            };
+            reply.outcomes.push((topic_partition.clone(), outcome));
+        }
+        reply
+    }
+
+    /// Answers no change where the role has to wait for the log.
     fn take_role(
         &self,
         state: &PartitionAssignmentState,
         topic_id: TopicId,
         now: Timestamp,
-    ) -> Result<RoleChange, ControlOutcome> {
+    ) -> Result<Option<RoleChange>, ControlOutcome> {
         let topic_partition = &state.topic_partition;
         if !state.replicas.contains(&self.me) {
             warn!(topic = %topic_partition.topic, partition = topic_partition.partition.0, "not a replica");
@@ -270,7 +305,11 @@ impl ReplicaManager {
         let partition = match self.hosted(topic_partition) {
             Some(Hosted::Online(partition)) => partition,
             Some(Hosted::Offline) => return Err(ControlOutcome::StorageError),
-            None => self.open(state, topic_id, now)?,
+            // Under the control lock: a log that is loaded from here on is told after the role has been noted.
+            known @ (None | Some(Hosted::Loading(_))) if self.logs.is_loading(topic_partition) => {
+                return self.await_log(known, state, topic_id).map(|()| None);
+            }
+            None | Some(Hosted::Loading(_)) => self.open(state, topic_id, now)?,
         };
         let known_id = partition.topic_id();
         if !topic_id.is_zero() && known_id.is_zero() {
@@ -291,12 +330,52 @@ impl ReplicaManager {
             ControlOutcome::StorageError
         })?;
         self.go_on_moving(&partition, now);
-        Ok(RoleChange {
+        Ok(Some(RoleChange {
             topic_partition: topic_partition.clone(),
             leader: state.leader_and_isr.leader,
             leader_epoch: requested,
             is_leader: state.leader_and_isr.leader == self.me,
-        })
+        }))
+    }
+
+    /// Notes the newest role of a partition whose log is being loaded.
+    fn await_log(
+        &self,
+        known: Option<Hosted>,
+        state: &PartitionAssignmentState,
+        topic_id: TopicId,
+    ) -> Result<(), ControlOutcome> {
+        if let Some(Hosted::Loading(known)) = known
+            && state.leader_and_isr.leader_epoch <= known.state.leader_and_isr.leader_epoch
+        {
+            return Err(ControlOutcome::StaleLeaderEpoch);
+        }
+        let awaited = AwaitedRole { state: state.clone(), topic_id };
+        self.set_hosted(&state.topic_partition, Hosted::Loading(Arc::new(awaited)));
+        Ok(())
+    }
+
+    pub(super) fn set_hosted(&self, topic_partition: &TopicPartition, hosted: Hosted) {
+        let mut all = self.hosted.write();
+        let of_topic = all.entry(topic_partition.topic.clone()).or_default();
+        of_topic.insert(topic_partition.partition.0, hosted);
+    }
+
+    /// Drops a role that is still waiting.
+    fn forget_awaited(&self, topic_partition: &TopicPartition) {
+        if let Some(Hosted::Loading(_)) = self.hosted(topic_partition) {
+            self.unhost(topic_partition);
+        }
+    }
+
+    fn unhost(&self, topic_partition: &TopicPartition) {
+        let mut all = self.hosted.write();
+        if let Some(of_topic) = all.get_mut(&topic_partition.topic) {
+            of_topic.remove(&topic_partition.partition.0);
+            if of_topic.is_empty() {
+                all.remove(&topic_partition.topic);
+            }
+        }
     }
 
     /// Opens or creates the log of a partition that is not hosted yet.
@@ -320,6 +399,8 @@ impl ReplicaManager {
         let opened = self.logs.log_or_create(topic_partition, topic_id, settings.log.clone(), None, now);
         let (hosted, result) = match opened {
             Ok(log) => {
+                // It may have been loaded under settings that were changed since.
+                log.update_config(settings.log.clone());
                 let known_id = log.topic_id();
                 if !topic_id.is_zero() && !known_id.is_zero() && known_id != topic_id {
                     return Err(ControlOutcome::InconsistentTopicId);
@@ -341,12 +422,6 @@ impl ReplicaManager {
         };
         self.set_hosted(topic_partition, hosted);
         result
-    }
-
-    pub(super) fn set_hosted(&self, topic_partition: &TopicPartition, hosted: Hosted) {
-        let mut all = self.hosted.write();
-        let of_topic = all.entry(topic_partition.topic.clone()).or_default();
-        of_topic.insert(topic_partition.partition.0, hosted);
     }
 
     /// Drops partitions, and their logs where the request says so.
@@ -384,27 +459,33 @@ impl ReplicaManager {
     /// Lets go of one partition; its log is deleted afterwards.
     fn stop(&self, stop: &StopReplica) -> Result<(), ControlOutcome> {
         let topic_partition = &stop.topic_partition;
-        let partition = match self.hosted(topic_partition) {
-            None => return Ok(()),
-            Some(Hosted::Offline) => return Err(ControlOutcome::StorageError),
-            Some(Hosted::Online(partition)) => partition,
-        };
         // -2 = the topic is being deleted, which ends every epoch; -1 = an old controller.
-        let is_fenced = stop.leader_epoch.0 >= 0 && stop.leader_epoch < partition.role().leader_epoch;
-        if is_fenced {
-            return Err(ControlOutcome::StaleLeaderEpoch);
-        }
-        if stop.delete {
-            let mut all = self.hosted.write();
-            if let Some(of_topic) = all.get_mut(&topic_partition.topic) {
-                of_topic.remove(&topic_partition.partition.0);
-                if of_topic.is_empty() {
-                    all.remove(&topic_partition.topic);
+        let is_fenced = |current: LeaderEpoch| stop.leader_epoch.0 >= 0 && stop.leader_epoch < current;
+        match self.hosted(topic_partition) {
+            None => {}
+            // What cannot be read can be deleted, where the directory works.
+            Some(Hosted::Offline) if stop.delete && self.logs.has_failed(topic_partition) => {
+                self.unhost(topic_partition);
+            }
+            Some(Hosted::Offline) => return Err(ControlOutcome::StorageError),
+            Some(Hosted::Loading(awaited)) => {
+                if is_fenced(awaited.state.leader_and_isr.leader_epoch) {
+                    return Err(ControlOutcome::StaleLeaderEpoch);
                 }
+                self.unhost(topic_partition);
+            }
+            Some(Hosted::Online(partition)) => {
+                if is_fenced(partition.role().leader_epoch) {
+                    return Err(ControlOutcome::StaleLeaderEpoch);
+                }
+                if stop.delete {
+                    self.unhost(topic_partition);
+                    partition.end_move();
+                }
+                partition.resign();
             }
             partition.end_move();
         }
-        partition.resign();
         Ok(())
     }
 

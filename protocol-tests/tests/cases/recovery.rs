@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use protocol_tests::batch::Batch;
 use protocol_tests::requests::values;
-use protocol_tests::{Broker, Connection, Process, scaled, wait_for};
+use protocol_tests::{Broker, Connection, Process, free_port, scaled, wait_for};
+use wire::delete_topics_request::DeleteTopicsRequest;
 use wire::init_producer_id_request::InitProducerIdRequest;
 
 use crate::{T0, code};
@@ -199,16 +200,82 @@ fn sigterm_ends_a_recovery_soon_and_the_next_start_finishes_it() {
         (0..PARTITIONS).map(|partition| fill(&segment(partition), scaled(16 << 20))).collect();
     let process = broker.spawn();
     wait_for("a recovery to be under way", || holds_a_segment(&process).then_some(()));
-    assert!(TcpStream::connect(broker.address()).is_err(), "clients are let in before the logs are known");
     process.terminate();
-    let ended = process.finish(LIMIT).expect_success("a start that is given up");
-    assert!(!ended.stdout.contains("barnabas ready"), "the recovery was too quick to be stopped");
-    assert!(!broker.data_dir().join(CLEAN_SHUTDOWN).exists(), "the folder claims to be closed");
+    process.finish(LIMIT).expect_success("a start that is given up");
+    assert!(!broker.data_dir().join(CLEAN_SHUTDOWN).exists(), "the recovery was too quick to be stopped");
     broker.start_again();
     let mut connection = Connection::open(&broker.address());
     for (partition, count) in counts.iter().enumerate() {
+        // Each is served when it is recovered.
         assert_eq!(connection.log_end(TOPIC, partition as i32), *count);
     }
+}
+
+/// What the page says, with its status line.
+fn page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("connect");
+    write!(stream, "GET {path} HTTP/1.1\r\n\r\n").expect("ask");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read the page");
+    answer
+}
+
+#[test]
+fn a_partition_is_served_while_another_is_still_recovered() {
+    let http_port = free_port();
+    let http = format!("127.0.0.1:{}", http_port.number);
+    let mut broker = Broker::start(&[("barnabas.http.listener", &http)]);
+    let mut connection = Connection::open(&broker.address());
+    connection.create_topic(TOPIC, 1, &[]);
+    connection.create_topic("small", 1, &[]);
+    connection.append("small", 0, &Batch::of("k", 5, T0));
+    broker.kill();
+    let segment = broker.data_dir().join(format!("{TOPIC}-0/00000000000000000000.log"));
+    let count = fill(&segment, scaled(384 << 20));
+    broker.start_again();
+    let mut connection = Connection::open(&broker.address());
+    assert_eq!(connection.log_end("small", 0), 5);
+    let early = connection.offset_at(TOPIC, 0, -1);
+    assert_eq!(early, Err(code::NOT_LEADER_OR_FOLLOWER), "the recovery was too quick to be seen");
+    let readyz = page(&http, "/readyz");
+    assert!(readyz.starts_with("HTTP/1.1 503 ") && readyz.contains("log: loading 1 of "), "{readyz}");
+    let metrics = page(&http, "/metrics");
+    assert!(metrics.contains("\nbarnabas_logs_to_load 1\n"), "{metrics}");
+    assert!(metrics.contains("\nbarnabas_segments_to_recover 1\n"), "{metrics}");
+    assert_eq!(connection.append("small", 0, &Batch::of("k", 1, T0)), 5);
+    assert_eq!(connection.log_end(TOPIC, 0), count);
+    wait_for("all to be ready", || page(&http, "/readyz").starts_with("HTTP/1.1 200 ").then_some(()));
+    assert!(page(&http, "/metrics").contains("\nbarnabas_logs_to_load 0\n"));
+}
+
+/// A replica whose log is damaged where it was durable is offline, and nothing else is; its topic can be deleted.
+#[test]
+fn a_damaged_log_takes_one_replica_offline() {
+    let mut broker = Broker::start(&[]);
+    broker.allow_log("a log cannot be loaded: this replica is offline");
+    broker.allow_log("cannot open the partition's log");
+    let mut connection = Connection::open(&broker.address());
+    for name in [TOPIC, "sound"] {
+        connection.create_topic(name, 1, &[]);
+        connection.append(name, 0, &Batch::of("k", 5, T0));
+    }
+    // The recovery points of a clean stop stay when its mark goes.
+    broker.stop();
+    fs::remove_file(broker.data_dir().join(CLEAN_SHUTDOWN)).expect("remove the mark");
+    let segment = broker.data_dir().join(format!("{TOPIC}-0/00000000000000000000.log"));
+    let mut bytes = fs::read(&segment).expect("read a segment");
+    bytes[80] ^= 1;
+    fs::write(&segment, &bytes).expect("write a segment");
+    broker.start_again();
+    let mut connection = Connection::open(&broker.address());
+    assert_eq!(connection.append("sound", 0, &Batch::of("k", 1, T0)), 5);
+    let refused = connection.produce(TOPIC, vec![(0, Batch::of("k", 1, T0).encode())]).remove(0);
+    assert_eq!(refused.error_code, code::KAFKA_STORAGE_ERROR, "{refused:?}");
+    assert_eq!(fs::read(&segment).expect("read a segment"), bytes, "nothing is cut off");
+    let topics = vec![TOPIC.into()];
+    let request = DeleteTopicsRequest { topic_names: topics, timeout_ms: 10_000, ..Default::default() };
+    connection.call(3, &request);
+    wait_for("the folder to be set aside", || (!segment.exists()).then_some(()));
 }
 
 /// C096

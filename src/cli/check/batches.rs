@@ -26,7 +26,6 @@ pub(super) struct Walk {
 pub(super) struct SegmentFacts {
     /// Position, last offset and greatest timestamp of each batch.
     pub batches: Vec<(u64, Offset, Timestamp)>,
-    pub sizes: Vec<u64>,
     /// As far as the records of the transactions are still there.
     pub aborted: Vec<(ProducerId, Offset, Offset)>,
     pub records: u64,
@@ -87,7 +86,6 @@ impl Walk {
         wrong.extend(self.epoch(header));
         self.transaction(batch, facts);
         facts.batches.push((position, header.last_offset(), header.max_timestamp));
-        facts.sizes.push(batch.bytes.len() as u64);
         wrong
     }
 

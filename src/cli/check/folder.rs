@@ -7,7 +7,7 @@ use super::finding::{Repair, Report};
 use super::partition::{self, Expectations, read_text};
 use super::{CheckError, ReadSnafu};
 use crate::log::checkpoint::{CheckpointError, MetaProperties, parse_offsets};
-use crate::log::{DirectoryContents, LogFile, classify_log_directory, parse_log_file};
+use crate::log::{DirectoryKind, FileKind, Stage, classify_directory, parse_file_name};
 use crate::model::{Offset, TopicPartition};
 use crate::runtime::fs::FileSystem;
 
@@ -21,11 +21,9 @@ const CHECKPOINTS: [&str; 4] = [
 ];
 
 /// Whether the folder is one partition's, by what lies in it.
-pub(super) fn is_partition(path: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(path) else { return false };
-    entries.filter_map(Result::ok).any(|entry| {
-        matches!(parse_log_file(&entry.file_name().to_string_lossy()), Some((_, LogFile::Records, true)))
-    })
+pub(super) fn is_partition(fs: &dyn FileSystem, path: &Path) -> bool {
+    let is_segment = |name: &str| matches!(parse_file_name(name), Some((_, FileKind::Records, Stage::Live)));
+    fs.list(path).is_ok_and(|entries| entries.iter().any(|entry| is_segment(&entry.name)))
 }
 
 /// Checks a folder of `log.dirs`, or of one partition.
@@ -35,7 +33,7 @@ pub(super) fn check(
     report: &mut Report,
     progress: &mut dyn FnMut(&Report),
 ) -> Result<(), CheckError> {
-    if is_partition(path) {
+    if is_partition(fs, path) {
         return partition::check(fs, path, Expectations::default(), report);
     }
     let mut entries = fs.list(path).context(ReadSnafu { path })?;
@@ -55,18 +53,18 @@ pub(super) fn check(
             }
             continue;
         }
-        match classify_log_directory(&entry.name) {
-            DirectoryContents::Partition(topic_partition) => {
+        match classify_directory(&entry.name) {
+            DirectoryKind::Partition(topic_partition) => {
                 let expected = checkpoints.of(&topic_partition, is_clean);
                 partition::check(fs, &at, expected, report)?;
                 present.insert(topic_partition);
                 progress(report);
             }
-            DirectoryContents::Unfinished => {
+            DirectoryKind::Future(_) | DirectoryKind::Deleted => {
                 report.note(&at, "a deletion or a move that goes on at the next start")
             }
-            DirectoryContents::Ignored => report.note(&at, "set aside: brokers pass over it"),
-            DirectoryContents::Foreign => {
+            DirectoryKind::Ignored => report.note(&at, "set aside: brokers pass over it"),
+            DirectoryKind::Foreign => {
                 report.error(&at, "no partition's folder: Kafka refuses to start on it")
             }
         }

@@ -1,9 +1,12 @@
 //! `barnabas check`: whether a folder that Kafka or Barnabas wrote is whole.
 
 mod batches;
+#[cfg(test)]
+mod crash_tests;
 mod finding;
 mod folder;
 mod partition;
+mod producers;
 mod repair;
 #[cfg(test)]
 mod tests;
@@ -66,7 +69,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, CheckError> {
     }
     // A broker that writes meanwhile would make everything look unfinished.
     let whole: Vec<PathBuf> =
-        arguments.folders.iter().filter(|path| !folder::is_partition(path)).cloned().collect();
+        arguments.folders.iter().filter(|path| !folder::is_partition(&*fs, path)).cloned().collect();
     let locks =
         if whole.is_empty() { None } else { Some(LogDirectories::open(Arc::clone(&fs), &whole, 16)?) };
     let mut progress = Progress::new();

@@ -13,5 +13,7 @@ mod picking;
 mod rewriting;
 mod swap;
 
+pub(in crate::log) use output::{CleanedSegment, Output};
+
 pub use cleaning::{Cleaning, CleaningReport, Step};
 pub use picking::{CleanerOptions, CleanerStatus, FailedPartition, LogCleaner};

@@ -8,14 +8,15 @@ use crate::log::error::LogError;
 use crate::log::index::{Entry, OffsetEntry, TimeEntry};
 use crate::log::listing::remove;
 use crate::log::names::{FileKind, Stage};
+use crate::log::sparse_indexes::{IndexFiles, SparseIndexes};
 use crate::log::transaction_index::AbortedTransaction;
 use crate::model::{Offset, Timestamp};
 use crate::records::BatchHeader;
 use crate::runtime::fs::{File, OpenMode, write_all_at};
 
-/// The segment that cleaning writes, under names that end in `.cleaned`: nobody else sees it.
+/// A segment that is written to take the place of others, under names that end in `.cleaned`: nobody else sees it.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(in crate::log) struct Output {
     base_offset: Offset,
     file: Arc<dyn File>,
     /// Bytes in the file.
@@ -41,7 +42,7 @@ const WRITE_BYTES: u64 = 1 << 20;
 
 impl Output {
     /// Begins a segment in place of what an earlier attempt may have left.
-    pub(super) fn create(
+    pub(in crate::log) fn create(
         place: &Place,
         base_offset: Offset,
         index_interval_bytes: u32,
@@ -59,12 +60,12 @@ impl Output {
         })
     }
 
-    pub(super) fn base_offset(&self) -> Offset {
+    pub(in crate::log) fn base_offset(&self) -> Offset {
         self.base_offset
     }
 
     /// Adds a batch behind the others; answers how many bytes were written to the file.
-    pub(super) fn append(
+    pub(in crate::log) fn append(
         &mut self,
         place: &Place,
         header: &BatchHeader,
@@ -86,20 +87,19 @@ impl Output {
     }
 
     /// Writes what waits and the indexes, makes all of it durable, and dates it `modified`.
-    pub(super) fn finish(
+    pub(in crate::log) fn finish(
         mut self,
         place: &Place,
         aborted: &[AbortedTransaction],
         modified: Timestamp,
     ) -> Result<CleanedSegment, LogError> {
         self.write_out(place)?;
-        self.indexes.append_time_entry();
-        let SparseIndexes { offsets, times, .. } = &self.indexes;
+        let IndexFiles { offsets, times } = self.indexes.finish();
         let path = |kind: FileKind| place.join(&kind.name_in(Stage::Cleaned, self.base_offset));
         let records = path(FileKind::Records);
         place.check(self.file.sync_data(), "syncing", &records)?;
-        write_file(place, FileKind::OffsetIndex, self.base_offset, &encode(offsets))?;
-        write_file(place, FileKind::TimeIndex, self.base_offset, &encode(times))?;
+        write_file(place, FileKind::OffsetIndex, self.base_offset, &offsets)?;
+        write_file(place, FileKind::TimeIndex, self.base_offset, &times)?;
         if !aborted.is_empty() {
             let index: Vec<u8> = aborted.iter().flat_map(AbortedTransaction::encode).collect();
             write_file(place, FileKind::TransactionIndex, self.base_offset, &index)?;
@@ -109,8 +109,8 @@ impl Output {
             base_offset: self.base_offset,
             // Grouping keeps it below a segment's size, or it is not larger than the one it replaces.
             size_bytes: u32::try_from(self.written).unwrap_or(u32::MAX),
-            offset_entries: offsets.len(),
-            time_entries: times.len(),
+            offset_entries: offsets.len() / OffsetEntry::SIZE_BYTES,
+            time_entries: times.len() / TimeEntry::SIZE_BYTES,
             has_transaction_index: !aborted.is_empty(),
         })
     }
@@ -129,64 +129,4 @@ fn write_file(place: &Place, kind: FileKind, base_offset: Offset, bytes: &[u8]) 
         file.sync_data()
     });
     place.check(written, "writing", &path)
-}
-
-fn encode<E: Entry>(entries: &[E]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(entries.len() * E::SIZE_BYTES);
-    entries.iter().for_each(|entry| entry.encode(&mut bytes));
-    bytes
-}
-
-/// Both indexes of a segment while it is written.
-#[derive(Debug)]
-struct SparseIndexes {
-    base_offset: Offset,
-    interval_bytes: u64,
-    since_entry: u64,
-    offsets: Vec<OffsetEntry>,
-    times: Vec<TimeEntry>,
-    max_timestamp: Timestamp,
-    /// The last offset of the batch that has it.
-    max_timestamp_offset: Offset,
-}
-
-impl SparseIndexes {
-    fn new(base_offset: Offset, interval_bytes: u32) -> SparseIndexes {
-        SparseIndexes {
-            base_offset,
-            interval_bytes: u64::from(interval_bytes),
-            since_entry: 0,
-            offsets: Vec::new(),
-            times: Vec::new(),
-            max_timestamp: Timestamp::NONE,
-            max_timestamp_offset: base_offset,
-        }
-    }
-
-    fn note(&mut self, header: &BatchHeader, position: u64) {
-        if header.max_timestamp > self.max_timestamp {
-            self.max_timestamp = header.max_timestamp;
-            self.max_timestamp_offset = header.last_offset();
-        }
-        if self.since_entry > self.interval_bytes {
-            let relative_offset = self.relative(header.last_offset());
-            let position = u32::try_from(position).unwrap_or(u32::MAX);
-            self.offsets.push(OffsetEntry { relative_offset, position });
-            self.append_time_entry();
-            self.since_entry = 0;
-        }
-        self.since_entry += header.size_bytes() as u64;
-    }
-
-    fn append_time_entry(&mut self) {
-        let indexed = self.times.last().map_or(Timestamp::NONE, |last| last.timestamp);
-        if self.max_timestamp > indexed {
-            let relative_offset = self.relative(self.max_timestamp_offset);
-            self.times.push(TimeEntry { timestamp: self.max_timestamp, relative_offset });
-        }
-    }
-
-    fn relative(&self, offset: Offset) -> u32 {
-        u32::try_from(offset.since(self.base_offset)).unwrap_or(u32::MAX)
-    }
 }

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use super::super::testing::*;
 use super::super::{FlushWanted, Log};
 use crate::model::{Offset, ProducerId};
-use crate::records::{Batch, TransactionMarker};
+use crate::records::TransactionMarker;
 use crate::runtime::fs::{FileSystem, OpenMode};
 
 const ACTIVE: &str = "00000000000000000000.log";
@@ -224,11 +224,4 @@ fn unfinished_compactions_are_finished_or_dropped() {
     assert_eq!(log.values()[0], (0, "kept by compaction".to_owned()));
     assert!(machine.files(".swap").is_empty() && machine.files(".cleaned").is_empty());
     assert_eq!(machine.files(".log")[1..], bases[1..]);
-}
-
-fn batch_at(offset: i64, value: &str) -> Vec<u8> {
-    let mut bytes = batch(&[(5_000, value)]).to_vec();
-    bytes[..8].copy_from_slice(&offset.to_be_bytes());
-    assert_eq!(Batch::read(bytes.clone().into()).unwrap().header.base_offset, Offset(offset));
-    bytes
 }

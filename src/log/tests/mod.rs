@@ -11,5 +11,7 @@ mod following;
 mod housekeeping;
 mod kafka_data;
 mod lifecycle;
+mod loading;
 mod model;
 mod reading;
+mod splitting;
