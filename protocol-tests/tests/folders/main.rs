@@ -1,6 +1,8 @@
 //! Folders that Kafka wrote: served as they lie, handed back, looked into. Everything that the manifest of the folder
 //! names comes back, through Kafka's own consumer and admin client.
 
+mod round_trips;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,9 +50,9 @@ fn unpack(to: &Path) {
     run(Command::new("tar").arg("-xzf").arg(tar).arg("--strip-components=1").arg("-C").arg(to));
 }
 
-/// Everything that Kafka's consumer and admin client see.
+/// Runs a Java source of this package with the clients of 3.9.2; gives what it prints.
 #[track_caller]
-fn read_back(broker: &Broker) -> Value {
+fn java(source: &str, arguments: &[&str]) -> String {
     let jars = Command::new("bash")
         .arg("-c")
         .arg(format!(
@@ -67,8 +69,15 @@ fn read_back(broker: &Broker) -> Value {
         .arg(format!("-Dlog4j.configuration=file:{}", logging.display()))
         .arg("-Dpeer.level=WARN")
         .args(["-cp", &format!("{cache}/3.9.2/lib/*")])
-        .arg(protocol_tests_dir().join("peers/make-data/ReadBack.java"))
-        .arg(broker.address()));
+        .arg(protocol_tests_dir().join(source))
+        .args(arguments));
+    text
+}
+
+/// Everything that Kafka's consumer and admin client see.
+#[track_caller]
+fn read_back(broker: &Broker) -> Value {
+    let text = java("peers/make-data/ReadBack.java", &[&broker.address()]);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("ReadBack printed {text:?}: {error}"))
 }
 
