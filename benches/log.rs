@@ -6,7 +6,6 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use barnabas::log::{FlushWanted, LoadAllOptions, Log, LogConfig, LogDirectories, LogManager};
@@ -70,15 +69,12 @@ fn pwrites(root: &Path) {
 
 fn start(root: &Path, now: Timestamp) -> LogManager {
     let directories = LogDirectories::open(Arc::new(DiskFileSystem), &[root.join("data")], 5_000);
-    let options = LoadAllOptions {
-        config_of: &|_| config(),
-        threads_per_directory: 1,
-        producer_expiration_ms: i64::MAX,
-        now,
-        stop: &AtomicBool::new(false),
-    };
-    LogManager::load(directories.expect("a usable folder"), &options, Random::from_seed(1))
-        .expect("sound logs")
+    let options =
+        LoadAllOptions { config_of: &|_| config(), threads: 1, producer_expiration_ms: i64::MAX, now };
+    let directories = directories.expect("a usable folder");
+    let manager = LogManager::open(directories, Random::from_seed(1), now).expect("sound folders");
+    manager.load_all(&options, &mut |_| {}).expect("sound logs");
+    manager
 }
 
 fn config() -> LogConfig {

@@ -373,7 +373,7 @@ impl LogManager {
         let mut turn = self.load_turn.lock();
         let is_in_progress = || {
             let mut registry = self.registry.write();
-            topic_partitions.iter().fold(false, |any, name| registry.end_load(name) || any)
+            topic_partitions.iter().filter(|name| registry.end_load(name)).count() > 0
         };
         while is_in_progress() {
             self.load_ended.wait(&mut turn);

@@ -18,6 +18,7 @@ mod code {
     pub const OFFSET_OUT_OF_RANGE: i16 = 1;
     pub const CORRUPT_MESSAGE: i16 = 2;
     pub const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
+    pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
     pub const MESSAGE_TOO_LARGE: i16 = 10;
     pub const COORDINATOR_NOT_AVAILABLE: i16 = 15;
     pub const NOT_COORDINATOR: i16 = 16;
@@ -33,6 +34,7 @@ mod code {
     pub const INVALID_CONFIG: i16 = 40;
     pub const INVALID_REQUEST: i16 = 42;
     pub const POLICY_VIOLATION: i16 = 44;
+    pub const KAFKA_STORAGE_ERROR: i16 = 56;
     pub const SECURITY_DISABLED: i16 = 54;
     pub const GROUP_ID_NOT_FOUND: i16 = 69;
     pub const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
