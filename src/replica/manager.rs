@@ -11,7 +11,7 @@ use super::mover::Moves;
 use super::partition::WatchedOffset;
 use super::throttle::{ThrottleWindows, Throttles};
 use super::{Partition, ReplicaError, TopicSettings};
-use crate::log::LogManager;
+use crate::log::{LogError, LogManager};
 use crate::metadata::Cache;
 use crate::metadata::control::{
     ControlOutcome, ControlRefusal, ControlSender, LeaderAndIsrRequest, PartitionAssignmentState,
@@ -415,8 +415,11 @@ impl ReplicaManager {
                 (Hosted::Online(Arc::clone(&partition)), Ok(partition))
             }
             Err(error) => {
-                error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
-                    "cannot open the partition's log");
+                // Of those that failed while they were loaded it was told then.
+                if !matches!(error, LogError::Failed { .. }) {
+                    error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
+                        "cannot open the partition's log");
+                }
                 (Hosted::Offline, Err(ControlOutcome::StorageError))
             }
         };
