@@ -351,11 +351,17 @@ impl LogManager {
         }
     }
 
-    pub(super) fn checkpoint_recovery_points_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
+    pub(super) fn checkpoint_recovery_points_of(
+        &self,
+        directory: &Arc<LogDirectory>,
+    ) -> Result<(), LogError> {
         self.write_offsets(directory, WhichCheckpoint::RecoveryPoint, |log| Some(log.recovery_point()))
     }
 
-    pub(super) fn checkpoint_high_watermarks_of(&self, directory: &Arc<LogDirectory>) -> Result<(), LogError> {
+    pub(super) fn checkpoint_high_watermarks_of(
+        &self,
+        directory: &Arc<LogDirectory>,
+    ) -> Result<(), LogError> {
         self.write_offsets(directory, WhichCheckpoint::HighWatermark, |log| Some(log.high_watermark()))
     }
 

@@ -487,7 +487,6 @@ impl ReplicaManager {
                 }
                 partition.resign();
             }
-            partition.end_move();
         }
         Ok(())
     }

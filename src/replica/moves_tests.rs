@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 
@@ -74,12 +73,13 @@ impl Machine {
         let directories = LogDirectories::open(Arc::new(self.fs.clone()), &paths, 100)?;
         let options = LoadAllOptions {
             config_of: &|_| self.config.clone(),
-            threads_per_directory: 1,
+            threads: 1,
             producer_expiration_ms: 86_400_000,
             now: self.clock.now(),
-            stop: &AtomicBool::new(false),
         };
-        let logs = Arc::new(LogManager::load(directories, &options, Random::from_seed(1))?);
+        let logs = LogManager::open(directories, Random::from_seed(1), self.clock.now())?;
+        logs.load_all(&options, &mut |_| {})?;
+        let logs = Arc::new(logs);
         let settings = TopicSettings {
             log: self.config.clone(),
             validation: rules(),

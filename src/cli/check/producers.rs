@@ -113,7 +113,7 @@ impl Producers {
             let open = self.state.producers().filter(|(_, entry)| entry.has_transaction());
             let mut missing = open.filter(|(producer_id, _)| !stored.contains_key(producer_id));
             missing.next().map(|(producer_id, entry)| {
-                let first = entry.transaction_first_offset;
+                let first = entry.transaction_first_offset();
                 format!("producer {producer_id} has a transaction open since offset {first} and is missing")
             })
         };
@@ -126,7 +126,7 @@ impl Producers {
         }
         let last = |entry: &ProducerEntry| {
             let batch = entry.last_batch();
-            batch.map(|SequencedBatch { last_sequence, last_offset, .. }| (*last_sequence, *last_offset))
+            batch.map(|SequencedBatch { last_sequence, last_offset, .. }| (last_sequence, last_offset))
         };
         let is_removed = |offset: Offset| self.first_offset.is_none_or(|first| offset < first);
         match (last(stored), last(seen)) {
@@ -136,7 +136,7 @@ impl Producers {
                 return Some(format!("wrote last (sequence, offset) {seen:?}, the snapshot says {stored:?}"));
             }
         }
-        let (stored_first, seen_first) = (stored.transaction_first_offset, seen.transaction_first_offset);
+        let (stored_first, seen_first) = (stored.transaction_first_offset(), seen.transaction_first_offset());
         let began_before = stored.has_transaction() && is_removed(stored_first);
         if stored_first != seen_first && !began_before {
             return Some(format!(
