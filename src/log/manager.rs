@@ -62,8 +62,8 @@ pub struct DirectoryStatus {
 pub struct LoadAllOptions<'a> {
     /// The configuration of a topic's logs.
     pub config_of: &'a (dyn Fn(&TopicName) -> LogConfig + Sync),
-    /// How many logs are read at a time.
-    pub threads: usize,
+    /// How many logs are read at a time, for each directory.
+    pub threads_per_directory: usize,
     /// `producer.id.expiration.ms`
     pub producer_expiration_ms: i64,
     pub now: Timestamp,
