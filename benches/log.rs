@@ -69,8 +69,12 @@ fn pwrites(root: &Path) {
 
 fn start(root: &Path, now: Timestamp) -> LogManager {
     let directories = LogDirectories::open(Arc::new(DiskFileSystem), &[root.join("data")], 5_000);
-    let options =
-        LoadAllOptions { config_of: &|_| config(), threads: 1, producer_expiration_ms: i64::MAX, now };
+    let options = LoadAllOptions {
+        config_of: &|_| config(),
+        threads_per_directory: 1,
+        producer_expiration_ms: i64::MAX,
+        now,
+    };
     let directories = directories.expect("a usable folder");
     let manager = LogManager::open(directories, Random::from_seed(1), now).expect("sound folders");
     manager.load_all(&options, &mut |_| {}).expect("sound logs");

@@ -30,6 +30,8 @@ pub(super) struct LoadingParts {
     pub(super) roles: Arc<Roles>,
     pub(super) store: Arc<dyn Store>,
     pub(super) producer_expiration_ms: i64,
+    /// By the machine, not by a setting that few people tune: loading is bound by cores and the disk.
+    pub(super) parallelism: usize,
     pub(super) clock: Clock,
 }
 
@@ -73,7 +75,7 @@ async fn run(parts: LoadingParts) {
     let parts = Arc::new(parts);
     let load = {
         let parts = Arc::clone(&parts);
-        tokio::task::spawn_blocking(move || {
+        task::blocking(move || {
             parts.load(&mut |loaded| drop(sender.send(loaded.to_vec())));
         })
     };
@@ -97,8 +99,7 @@ impl LoadingParts {
         let config_of = |topic: &TopicName| self.replicas.topic_settings(topic).log.clone();
         let options = LoadAllOptions {
             config_of: &config_of,
-            // By the machine, not by a setting that few people tune: loading is bound by cores and the disk.
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads_per_directory: self.parallelism,
             producer_expiration_ms: self.producer_expiration_ms,
             now: self.clock.now(),
         };

@@ -111,6 +111,8 @@ pub struct LoadProgress {
 
 /// How often a long recovery tells how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// So many are loaded one after the other where one thread is asked for, in an order that does not depend on threads.
+const FEW_LOGS: usize = 64;
 /// From so many logs on one sync of the whole volume is cheaper than syncing each.
 const SINGLE_SYNCS_MAX: usize = 32;
 
@@ -141,6 +143,14 @@ impl LogManager {
         let next = AtomicUsize::new(0);
         let per_directory = options.threads_per_directory.max(1);
         let threads = (self.online().count().max(1) * per_directory).min(found.len());
+        if threads == 1 && found.len() <= FEW_LOGS {
+            for found in &found {
+                let Some(stop) = self.registry.write().begin(&found.topic_partition) else { continue };
+                let loaded = self.load_partition(found, options, &stop);
+                self.take_group(vec![(found.topic_partition.clone(), loaded)], options.now, ready);
+            }
+            return self.end_loading(found.len(), began);
+        }
         std::thread::scope(|scope| {
             let (sender, outcomes) = mpsc::channel();
             for _ in 0..threads {
@@ -161,9 +171,13 @@ impl LogManager {
             drop(sender);
             self.take_all(&outcomes, options.now, ready);
         });
+        self.end_loading(found.len(), began)
+    }
+
+    fn end_loading(&self, total: usize, began: Instant) -> Result<(), LogError> {
         ensure!(!self.registry.read().is_stopped(), StoppedSnafu);
-        if !found.is_empty() {
-            let (total, elapsed_ms) = (found.len(), began.elapsed().as_millis());
+        if total > 0 {
+            let elapsed_ms = began.elapsed().as_millis();
             info!(total, failed = self.failed_logs().len(), elapsed_ms, "loaded all logs");
         }
         Ok(())

@@ -119,7 +119,7 @@ impl Machine {
         };
         let options = LoadAllOptions {
             config_of: &config_of,
-            threads: 2,
+            threads_per_directory: 2,
             producer_expiration_ms: 86_400_000,
             now: self.now(),
         };

@@ -73,7 +73,7 @@ impl Machine {
         let directories = LogDirectories::open(Arc::new(self.fs.clone()), &paths, 100)?;
         let options = LoadAllOptions {
             config_of: &|_| self.config.clone(),
-            threads: 1,
+            threads_per_directory: 1,
             producer_expiration_ms: 86_400_000,
             now: self.clock.now(),
         };

@@ -72,7 +72,7 @@ impl Machine {
         let manager = LogManager::open(directories, Random::from_seed(1), now)?;
         let options = LoadAllOptions {
             config_of: &|_| config.clone(),
-            threads: 1,
+            threads_per_directory: 1,
             producer_expiration_ms: i64::MAX,
             now,
         };
