@@ -71,7 +71,10 @@ impl Snapshot {
                 frames.push(std::mem::replace(&mut frame, Vec::with_capacity(size)));
             }
         });
-        frames.push(frame);
+        // An empty frame would say that the snapshot ends here.
+        if !frame.is_empty() {
+            frames.push(frame);
+        }
         Snapshot { zxid: tree.last_zxid(), frames }
     }
 

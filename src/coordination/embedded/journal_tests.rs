@@ -264,3 +264,16 @@ fn a_rotation_without_space_goes_on_with_the_old_log() {
     drop(journal);
     assert_eq!(open(&disk).unwrap().tree.last_zxid(), 2);
 }
+
+#[test]
+fn a_snapshot_that_ends_with_a_large_node_is_whole() {
+    let disk = disk();
+    let Opened { mut tree, mut journal, .. } = open(&disk).unwrap();
+    let large = Some(Bytes::from(vec![b'x'; SNAPSHOT_FRAME_BYTES]));
+    let create = Create { path: "/z".to_owned(), data: large, mode: CreateMode::Persistent };
+    let request = Request::Operations(vec![Operation::Create(create)]);
+    tree.apply(&Transaction { zxid: 1, time: NOW, session: 9, request }).unwrap();
+    journal.rotate(&Snapshot::of(&tree), NOW).unwrap();
+    drop(journal);
+    assert_eq!(open(&disk).unwrap().tree.dump(), tree.dump());
+}
