@@ -9,14 +9,17 @@ use tracing::warn;
 use super::error::*;
 use crate::config::BrokerConfig;
 use crate::coordination::{
-    AclPolicy, ConnectString, EmbeddedStore, EmbeddedStoreOptions, Ensemble, Store, StoreError,
-    ZooKeeperEnsemble, ZooKeeperOptions,
+    AclPolicy, BoundServer, ConnectString, EmbeddedStore, EmbeddedStoreOptions, Ensemble, FourLetterWords,
+    LastingSessions, Store, StoreError, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+    ZooKeeperServerOptions,
 };
 use crate::runtime::fs::{Durability, FileSystem};
 use crate::runtime::{Clock, Random};
 
 /// Where the broker's sessions come from.
 pub(super) struct Backend {
+    /// Other processes' way to the embedded store. Ends before the store does.
+    _server: Option<ZooKeeperServer>,
     ensemble: Box<dyn Ensemble>,
     /// `embedded`, or the ensemble as `zookeeper.connect` names it.
     pub name: String,
@@ -31,18 +34,28 @@ pub(super) struct Backend {
 const REGISTRATION_SLACK: Duration = Duration::from_secs(10);
 
 impl Backend {
-    /// `zookeeper.connect` names an ensemble; without it the store lies in the first log folder.
+    /// `zookeeper.connect` names an ensemble; without it the store lies in the first log folder, and `port` is served.
     pub async fn open(
         config: &BrokerConfig,
         file_system: Arc<dyn FileSystem>,
         paths: &[PathBuf],
+        port: Option<BoundServer>,
         clock: &Clock,
         random: &Random,
     ) -> Result<Backend, StartError> {
         match config.zookeeper_connect() {
             None => {
-                let store = open_embedded(file_system, paths, clock)?;
+                let lasting_sessions =
+                    if port.is_some() { LastingSessions::Kept } else { LastingSessions::Ended };
+                let store = open_embedded(file_system, paths, lasting_sessions, clock)?;
+                let server = match port {
+                    Some(port) => {
+                        Some(port.serve(&store, server_options(config)).await.context(StartThreadSnafu)?)
+                    }
+                    None => None,
+                };
                 Ok(Backend {
+                    _server: server,
                     ensemble: Box::new(store),
                     name: "embedded".to_owned(),
                     registration_patience: REGISTRATION_SLACK,
@@ -59,6 +72,7 @@ impl Backend {
     /// An ensemble that others use as well.
     pub fn joined(config: &BrokerConfig, ensemble: Box<dyn Ensemble>) -> Backend {
         Backend {
+            _server: None,
             ensemble,
             name: "ensemble".to_owned(),
             registration_patience: milliseconds(config.zookeeper_session_timeout_ms()) + REGISTRATION_SLACK,
@@ -74,6 +88,7 @@ impl Backend {
 fn open_embedded(
     file_system: Arc<dyn FileSystem>,
     paths: &[PathBuf],
+    lasting_sessions: LastingSessions,
     clock: &Clock,
 ) -> Result<EmbeddedStore, StartError> {
     let dir = paths.first().cloned().unwrap_or_default();
@@ -82,12 +97,35 @@ fn open_embedded(
         dir: dir.clone(),
         clock: clock.clone(),
         durability: Durability::Synced,
+        lasting_sessions,
     };
     let opened = EmbeddedStore::open(options)?;
     if opened.cut_bytes > 0 {
         warn!(dir = %dir.display(), bytes = opened.cut_bytes, "cut an unfinished write off the store's log");
     }
     Ok(opened.store)
+}
+
+/// Takes the port of `barnabas.zookeeper.listener`.
+pub(super) fn bind_port(config: &BrokerConfig) -> Result<Option<BoundServer>, StartError> {
+    let Some(address) = config.zookeeper_listener() else { return Ok(None) };
+    if config.zookeeper_connect().is_some() {
+        warn!("barnabas.zookeeper.listener is passed over: the store is the one of zookeeper.connect");
+        return Ok(None);
+    }
+    Ok(Some(BoundServer::bind(address)?))
+}
+
+fn server_options(config: &BrokerConfig) -> ZooKeeperServerOptions {
+    ZooKeeperServerOptions {
+        request_bytes_max: request_bytes_max(config),
+        words: FourLetterWords::parse(config.zookeeper_4lw_whitelist()),
+        ..ZooKeeperServerOptions::default()
+    }
+}
+
+fn request_bytes_max(config: &BrokerConfig) -> usize {
+    usize::try_from(config.zookeeper_jute_maxbuffer()).unwrap_or(0)
 }
 
 async fn open_zookeeper(
@@ -102,6 +140,7 @@ async fn open_zookeeper(
         connect: ConnectString::parse(connect)?,
         session_timeout,
         connection_timeout: config.zookeeper_connection_timeout_ms().map_or(session_timeout, milliseconds),
+        request_bytes_max: request_bytes_max(config),
         in_flight_max: usize::try_from(config.zookeeper_max_in_flight_requests()).unwrap_or(1),
         acl: if config.zookeeper_set_acl() { AclPolicy::Creator } else { AclPolicy::Open },
         auth: digest

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use snafu::Snafu;
 
 use crate::controller::registration::RegistrationError;
-use crate::coordination::{InvalidConnectString, OpenStoreError, StoreError};
+use crate::coordination::{BindServerError, InvalidConnectString, OpenStoreError, StoreError};
 use crate::log::LogError;
 use crate::model::BrokerId;
 use crate::network::BindError;
@@ -14,6 +14,8 @@ use crate::network::BindError;
 pub enum StartError {
     #[snafu(transparent)]
     Bind { source: BindError },
+    #[snafu(transparent)]
+    BindZooKeeperPort { source: BindServerError },
     #[snafu(display("log.dirs: {source}"))]
     LogDirectories { source: LogError },
     #[snafu(transparent)]

@@ -9,7 +9,7 @@ use snafu::{ResultExt, ensure};
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::backend::Backend;
+use super::backend::{Backend, bind_port};
 use super::cluster_channel::ClusterChannel;
 use super::cluster_transactions::{ClusterMarkers, ClusterVerifier};
 use super::config_changes::{ConfigApplier, DynamicSettings};
@@ -104,13 +104,14 @@ pub(super) async fn start(
 ) -> Result<Broker, StartError> {
     // Ports are taken first: a second broker by mistake must not touch the first one's files.
     let listeners = bind(&config, &machine.network)?;
+    let port = bind_port(&config)?;
     let Machine { file_system, network, clock, random, parallelism } = machine;
     let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
     let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
         .context(LogDirectoriesSnafu)?;
     let backend = match ensemble {
         Some(ensemble) => Backend::joined(&config, ensemble),
-        None => Backend::open(&config, file_system, &paths, &clock, &random).await?,
+        None => Backend::open(&config, file_system, &paths, port, &clock, &random).await?,
     };
     let listeners = listeners.into_iter().zip(config.listeners().bound.clone()).collect();
     let backend = Arc::new(backend);

@@ -7,7 +7,7 @@ use snafu::{ResultExt, Snafu, ensure};
 
 use crate::coordination::{
     AclPolicy, ConnectString, EmbeddedStore, EmbeddedStoreOptions, Ensemble, InvalidConnectString,
-    OpenStoreError, Store, StoreError, ZooKeeperEnsemble, ZooKeeperOptions,
+    LastingSessions, OpenStoreError, Store, StoreError, ZooKeeperEnsemble, ZooKeeperOptions,
 };
 use crate::log::{LogDirectories, LogError};
 use crate::runtime::fs::{DiskFileSystem, Durability};
@@ -84,6 +84,7 @@ pub(super) fn open_or_create(folder: &Path) -> Result<EmbeddedStore, OpenStoreEr
         dir: folder.to_owned(),
         clock: Clock::system(),
         durability: Durability::Synced,
+        lasting_sessions: LastingSessions::Kept,
     })?;
     Ok(opened.store)
 }
@@ -103,6 +104,7 @@ pub(super) async fn open_zookeeper(connect: &str) -> Result<OpenPlace, PlaceErro
         session_timeout: CONNECTION_TIMEOUT,
         connection_timeout: CONNECTION_TIMEOUT,
         in_flight_max: 100,
+        request_bytes_max: 0xf_ffff,
         acl: AclPolicy::Open,
         auth: Vec::new(),
         random: Random::from_entropy(),

@@ -214,7 +214,10 @@ settings! {
     zookeeper_max_in_flight_requests: i32 = "zookeeper.max.in.flight.requests";
     zookeeper_session_timeout_ms: i32 = "zookeeper.session.timeout.ms";
     zookeeper_set_acl: bool = "zookeeper.set.acl";
+    zookeeper_4lw_whitelist: String = "barnabas.zookeeper.4lw.commands.whitelist";
     zookeeper_digest: Option<Secret> = "barnabas.zookeeper.digest";
+    zookeeper_jute_maxbuffer: i32 = "barnabas.zookeeper.jute.maxbuffer";
+    zookeeper_listener: Option<String> = "barnabas.zookeeper.listener";
     http_listener: Option<String> = "barnabas.http.listener";
     log_dirs_reserved_bytes: i64 = "barnabas.log.dirs.reserved.bytes";
     log_level: String = "barnabas.log.level";

@@ -400,7 +400,7 @@ mod subjects {
     use std::path::Path;
 
     use super::*;
-    use crate::coordination::{EmbeddedStore, EmbeddedStoreOptions, MemoryEnsemble};
+    use crate::coordination::{EmbeddedStore, EmbeddedStoreOptions, LastingSessions, MemoryEnsemble};
     use crate::runtime::Clock;
     use crate::runtime::fs::{DiskFileSystem, Durability};
 
@@ -432,6 +432,7 @@ mod subjects {
             dir: dir.to_owned(),
             clock: Clock::system(),
             durability: Durability::Synced,
+            lasting_sessions: LastingSessions::Ended,
         };
         EmbeddedStore::open(options).unwrap().store
     }

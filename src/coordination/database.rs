@@ -2,8 +2,10 @@ use std::collections::BTreeSet;
 
 use snafu::ensure;
 
+use super::access::Access;
+use super::link_watches::LinkWatches;
 use super::store::{NodeData, OperationResult, SessionExpiredSnafu, Stat, StoreError, Watcher};
-use super::tree::{Request, Transaction, Tree, Undo};
+use super::tree::{Request, SessionTerms, Transaction, Tree, Undo};
 use super::watches::{Firing, Watches};
 use crate::model::Timestamp;
 
@@ -15,6 +17,8 @@ use crate::model::Timestamp;
 pub(super) struct Database {
     tree: Tree,
     watches: Watches,
+    /// Of clients in other processes.
+    link_watches: LinkWatches,
     open_sessions: BTreeSet<i64>,
     last_session: i64,
 }
@@ -31,9 +35,16 @@ pub(super) struct Written {
 }
 
 impl Database {
-    /// `last_session` is the largest session id ever used; 0 = none.
+    /// `last_session` is the largest session id ever used; 0 = none. The sessions that stand in the tree are open.
     pub(super) fn new(tree: Tree, last_session: i64) -> Database {
-        Database { tree, watches: Watches::default(), open_sessions: BTreeSet::new(), last_session }
+        let open_sessions = tree.sessions().keys().copied().collect();
+        Database {
+            tree,
+            watches: Watches::default(),
+            link_watches: LinkWatches::default(),
+            open_sessions,
+            last_session,
+        }
     }
 
     pub(super) fn tree(&self) -> &Tree {
@@ -46,6 +57,17 @@ impl Database {
         self.last_session
     }
 
+    pub(super) fn link_watches(&mut self) -> &mut LinkWatches {
+        &mut self.link_watches
+    }
+
+    /// Opens a session that outlives the process.
+    pub(super) fn open_lasting_session(&mut self, terms: SessionTerms, now: Timestamp) -> (i64, Written) {
+        let session = self.open_session();
+        let opened = self.apply(session, Request::OpenSession(terms), Access::Unchecked, now);
+        (session, opened.expect("nothing refuses the beginning of a session"))
+    }
+
     pub(super) fn is_open(&self, session: i64) -> bool {
         self.open_sessions.contains(&session)
     }
@@ -54,10 +76,11 @@ impl Database {
         &mut self,
         session: i64,
         request: Request,
+        access: Access<'_>,
         now: Timestamp,
     ) -> Result<Written, (usize, StoreError)> {
         self.check_open(session).map_err(|error| (0, error))?;
-        self.apply(session, request, now)
+        self.apply(session, request, access, now)
     }
 
     /// Closes the session and deletes its ephemeral nodes. Its own watches fire too, last.
@@ -70,29 +93,42 @@ impl Database {
     }
 
     fn close_session(&mut self, session: i64, now: Timestamp) -> Written {
-        self.apply(session, Request::CloseSession, now).expect("nothing refuses the end of a session")
+        let closed = self.apply(session, Request::CloseSession, Access::Unchecked, now);
+        closed.expect("nothing refuses the end of a session")
     }
 
     fn apply(
         &mut self,
         session: i64,
         request: Request,
+        access: Access<'_>,
         now: Timestamp,
     ) -> Result<Written, (usize, StoreError)> {
         let transaction = Transaction { zxid: self.tree.last_zxid() + 1, time: now, session, request };
-        let applied = self.tree.apply(&transaction)?;
+        let applied = self.tree.apply_for(&transaction, access)?;
         let mut firings = Vec::new();
         for change in &applied.changes {
             self.watches.fire(change, &mut firings);
+            self.link_watches.fire(change, &mut firings);
         }
         Ok(Written { transaction, results: applied.results, firings, undo: applied.undo })
+    }
+
+    /// Takes the sessions that outlive the process for closed: nobody is there to go on with them.
+    pub(super) fn abandon_lasting_sessions(&mut self) {
+        for session in self.tree.sessions().keys() {
+            self.open_sessions.remove(session);
+        }
     }
 
     /// Deletes the ephemeral nodes of sessions that are not open: of an earlier life of the process, or where
     /// the end of a session was taken back.
     pub(super) fn remove_orphans(&mut self, now: Timestamp) -> Vec<Written> {
-        let orphaned = self.tree.owners().into_iter().filter(|owner| !self.is_open(*owner));
-        let orphaned: Vec<i64> = orphaned.collect();
+        let mut orphaned = self.tree.owners();
+        orphaned.extend(self.tree.sessions().keys());
+        orphaned.sort_unstable();
+        orphaned.dedup();
+        orphaned.retain(|owner| !self.is_open(*owner));
         orphaned.into_iter().map(|session| self.close_session(session, now)).collect()
     }
 

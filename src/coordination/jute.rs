@@ -60,6 +60,23 @@ impl Writer {
         self.raw(&other.0);
     }
 
+    pub fn stat(&mut self, stat: &Stat) {
+        for number in [stat.czxid, stat.mzxid, stat.created_ms, stat.modified_ms] {
+            self.long(number);
+        }
+        for number in [stat.version, stat.child_version, stat.acl_version] {
+            self.int(number);
+        }
+        self.long(stat.ephemeral_owner);
+        self.int(stat.data_length);
+        self.int(stat.children);
+        self.long(stat.pzxid);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn finish(self) -> Bytes {
         self.0.freeze()
     }
@@ -100,9 +117,19 @@ impl Reader {
     }
 
     pub fn texts(&mut self) -> Result<Vec<String>, Malformed> {
-        // -1 is null, which stands for none.
-        let count = self.int()?.max(0);
+        let count = self.count(4)?;
         (0..count).map(|_| self.text()).collect()
+    }
+
+    /// How many values of at least that size follow; null stands for none.
+    pub fn count(&mut self, size_bytes_min: usize) -> Result<usize, Malformed> {
+        let count = usize::try_from(self.int()?.max(0)).unwrap_or(usize::MAX);
+        ensure!(count <= self.0.remaining() / size_bytes_min, MalformedSnafu);
+        Ok(count)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn stat(&mut self) -> Result<Stat, Malformed> {
@@ -113,11 +140,8 @@ impl Reader {
             modified_ms: self.long()?,
             version: self.int()?,
             child_version: self.int()?,
-            // The version of the access list, which is never changed here.
-            ephemeral_owner: {
-                self.int()?;
-                self.long()?
-            },
+            acl_version: self.int()?,
+            ephemeral_owner: self.long()?,
             data_length: self.int()?,
             children: self.int()?,
             pzxid: self.long()?,

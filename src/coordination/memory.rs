@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::access::Access;
 use super::database::{Database, Written};
 use super::store::{
     BoxFuture, Create, Ensemble, NodeData, Operation, OperationResult, SessionState, Stat, Store, StoreError,
@@ -111,7 +112,7 @@ impl Ensemble for MemoryEnsemble {
 impl Shared {
     fn write(&mut self, session: i64, request: Request) -> Result<Vec<OperationResult>, (usize, StoreError)> {
         self.check_connected(session).map_err(|error| (0, error))?;
-        let written = self.database.write(session, request, self.now);
+        let written = self.database.write(session, request, Access::Unchecked, self.now);
         let is_lost = self.losing.remove(&session);
         if is_lost {
             self.disconnected.insert(session, Vec::new());

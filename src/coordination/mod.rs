@@ -4,15 +4,20 @@
 //! sessions that expire. Everything above uses only this trait, so a broker behaves the same on the
 //! embedded store and on a ZooKeeper ensemble. [`CurrentSession`] follows a broker from one session to the next.
 
+mod access;
+mod codes;
 #[cfg(test)]
 mod conformance;
 mod copy;
 mod current;
 mod database;
+mod digest;
 mod embedded;
 mod jute;
+mod link_watches;
 mod memory;
 mod path;
+mod server;
 mod slab;
 mod store;
 mod text;
@@ -25,8 +30,11 @@ mod zookeeper;
 
 pub use copy::{Imported, export_tree, import_tree};
 pub use current::CurrentSession;
-pub use embedded::{EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, OpenStoreError, OpenedStore};
+pub use embedded::{
+    EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, LastingSessions, OpenStoreError, OpenedStore,
+};
 pub use memory::{MemoryEnsemble, MemoryStore};
+pub use server::{BindServerError, BoundServer, FourLetterWords, ZooKeeperServer, ZooKeeperServerOptions};
 pub use store::{
     BoxFuture, Create, CreateMode, Ensemble, NodeData, Operation, OperationResult, SessionState, Stat, Store,
     StoreError, StoreEvent, WatchKind, Watcher,

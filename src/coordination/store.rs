@@ -25,6 +25,8 @@ pub struct Stat {
     pub version: i32,
     /// How often children were added or removed.
     pub child_version: i32,
+    /// How often the access list was set.
+    pub acl_version: i32,
     /// The session that owns an ephemeral node; 0 = persistent.
     pub ephemeral_owner: i64,
     pub data_length: i32,
@@ -152,6 +154,8 @@ pub enum StoreError {
     BadArguments { path: String },
     #[snafu(display("not authorized on {path}"))]
     NotAuthorized { path: String },
+    #[snafu(display("the access list for {path} names nobody who is known"))]
+    InvalidAcl { path: String },
     /// The connection was lost, the call timed out, or the store said something unknown: the write may or may
     /// not have happened. Read before retrying.
     #[snafu(display("outcome unknown: {reason}"))]

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use snafu::{OptionExt, Snafu, ensure};
 
+use super::access::{self, Access, AccessList, NodeAccess};
 use super::path;
 use super::slab::Slab;
 use super::store::{
-    BadArgumentsSnafu, BadVersionSnafu, Create, NoChildrenForEphemeralsSnafu, NoNodeSnafu, NodeData,
-    NodeExistsSnafu, NotEmptySnafu, Operation, OperationResult, Stat, StoreError,
+    BadArgumentsSnafu, BadVersionSnafu, Create, InvalidAclSnafu, NoChildrenForEphemeralsSnafu, NoNodeSnafu,
+    NodeData, NodeExistsSnafu, NotAuthorizedSnafu, NotEmptySnafu, Operation, OperationResult, Stat,
+    StoreError,
 };
 use crate::model::Timestamp;
 
@@ -24,7 +26,19 @@ pub(super) struct Tree {
     /// That the number freed last is used first is what `undo` relies on.
     nodes: Slab<Node>,
     ephemerals: BTreeMap<i64, Vec<NodeId>>,
+    /// Of the nodes that are not open to everybody, which are few.
+    guarded: BTreeMap<u32, NodeAccess>,
+    /// The sessions that outlive the process.
+    sessions: BTreeMap<i64, SessionTerms>,
     last_zxid: i64,
+}
+
+/// What makes a session of another process go on after this one has restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionTerms {
+    pub timeout_ms: i32,
+    /// Who knows it may go on with the session.
+    pub password: [u8; 16],
 }
 
 /// One change of the tree, with everything its outcome depends on.
@@ -42,14 +56,29 @@ pub(super) struct Transaction {
 pub(super) enum Request {
     /// All or nothing, in this order, each seeing the effects of those before.
     Operations(Vec<Operation>),
+    /// As `Operations`, with access lists.
+    Guarded(Vec<GuardedOperation>),
+    /// The session outlives the process, until `CloseSession`.
+    OpenSession(SessionTerms),
     /// Deletes the session's ephemeral nodes.
     CloseSession,
+}
+
+/// An operation that may have to do with access lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GuardedOperation {
+    /// What it creates is open to everybody.
+    Open(Operation),
+    /// Refused with `InvalidAcl` where the list that was asked for is none.
+    Create(Create, Option<AccessList>),
+    /// Answered as a set. `version` is that of the access list; `None` = any.
+    SetAccess { path: String, list: Option<AccessList>, version: Option<i32> },
 }
 
 /// What an applied transaction did.
 #[derive(Debug)]
 pub(super) struct Applied {
-    /// One for each operation; empty for [`Request::CloseSession`].
+    /// One for each operation; empty where there are none.
     pub results: Vec<OperationResult>,
     pub changes: Vec<Change>,
     pub undo: Undo,
@@ -80,7 +109,9 @@ pub(super) struct Undo {
 enum UndoStep {
     Create { id: NodeId, parent: ParentStat },
     Set { id: NodeId, data: Option<Arc<[u8]>>, mzxid: i64, modified: Timestamp, version: i32 },
-    Delete { id: NodeId, node: Box<Node>, parent: ParentStat },
+    Delete { id: NodeId, node: Box<Node>, parent: ParentStat, access: Option<NodeAccess> },
+    SetAccess { id: NodeId, before: Option<NodeAccess> },
+    Session { session: i64, before: Option<SessionTerms> },
 }
 
 /// The part of a parent's stat that its children change.
@@ -141,7 +172,13 @@ impl Tree {
         };
         let mut nodes = Slab::new();
         nodes.insert(root);
-        Tree { nodes, ephemerals: BTreeMap::new(), last_zxid: 0 }
+        Tree {
+            nodes,
+            ephemerals: BTreeMap::new(),
+            guarded: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            last_zxid: 0,
+        }
     }
 
     /// The last transaction that was applied; 0 = none.
@@ -157,14 +194,14 @@ impl Tree {
 
     /// Refuses illegal paths and missing nodes.
     pub(super) fn read(&self, path: &str) -> Result<NodeData, StoreError> {
-        let node = self.node(self.find(path)?);
-        Ok(NodeData { data: node.data.clone().map(Bytes::from_owner), stat: node.stat() })
+        let id = self.find(path)?;
+        Ok(NodeData { data: self.node(id).data.clone().map(Bytes::from_owner), stat: self.stat(id) })
     }
 
     /// `None` where there is no such node; refuses illegal paths.
     pub(super) fn exists(&self, path: &str) -> Result<Option<Stat>, StoreError> {
         path::validate(path)?;
-        Ok(self.lookup(path).map(|id| self.node(id).stat()))
+        Ok(self.lookup(path).map(|id| self.stat(id)))
     }
 
     /// The names of the children, sorted. Refuses illegal paths and missing nodes.
@@ -173,13 +210,84 @@ impl Tree {
         Ok(node.children.iter().map(|&child| self.node(child).name.to_string()).collect())
     }
 
+    /// The access list of a node. Refuses illegal paths and missing nodes.
+    pub(super) fn access_list(&self, path: &str) -> Result<AccessList, StoreError> {
+        let id = self.find(path)?;
+        Ok(self.guarded.get(&id.0).map_or_else(AccessList::open, |guarded| guarded.list.clone()))
+    }
+
+    /// Refuses with `NotAuthorized` what the node's list gives nobody of those who ask; with `NoNode` what is missing.
+    pub(super) fn check_access(
+        &self,
+        path: &str,
+        permissions: i32,
+        access: Access<'_>,
+    ) -> Result<(), StoreError> {
+        self.check_access_of(self.find(path)?, path, permissions, access)
+    }
+
+    fn check_access_of(
+        &self,
+        id: NodeId,
+        path: &str,
+        permissions: i32,
+        access: Access<'_>,
+    ) -> Result<(), StoreError> {
+        let (Access::Of(client), Some(guarded)) = (access, self.guarded.get(&id.0)) else { return Ok(()) };
+        ensure!(guarded.list.allows(permissions, client), NotAuthorizedSnafu { path });
+        Ok(())
+    }
+
     /// The sessions that own a node.
     pub(super) fn owners(&self) -> Vec<i64> {
         self.ephemerals.keys().copied().collect()
     }
 
+    /// The paths of a session's nodes that begin with `prefix`.
+    pub(super) fn owned(&self, session: i64, prefix: &str) -> Vec<String> {
+        let owned = self.ephemerals.get(&session).map_or(&[][..], Vec::as_slice);
+        owned.iter().map(|&id| self.path_of(id)).filter(|path| path.starts_with(prefix)).collect()
+    }
+
+    /// How many nodes stand below one. Refuses illegal paths and missing nodes.
+    pub(super) fn descendants(&self, path: &str) -> Result<usize, StoreError> {
+        let mut ahead = vec![self.find(path)?];
+        let mut count = 0;
+        while let Some(id) = ahead.pop() {
+            let children = &self.node(id).children;
+            count += children.len();
+            ahead.extend_from_slice(children);
+        }
+        Ok(count)
+    }
+
+    /// The sessions that outlive the process.
+    pub(super) fn sessions(&self) -> &BTreeMap<i64, SessionTerms> {
+        &self.sessions
+    }
+
+    /// How many nodes there are, how many of them are ephemeral, and the bytes of paths and data.
+    pub(super) fn size(&self) -> TreeSize {
+        let mut size = TreeSize { nodes: 0, ephemeral_nodes: 0, bytes: 0 };
+        self.walk(|node| {
+            size.nodes += 1;
+            size.ephemeral_nodes += usize::from(node.owner != NO_OWNER);
+            size.bytes += node.name.len() + 1 + node.data.map_or(0, <[u8]>::len);
+        });
+        size
+    }
+
     /// Applies the whole transaction, or nothing: then the error tells which operation was refused and why.
     pub(super) fn apply(&mut self, transaction: &Transaction) -> Result<Applied, (usize, StoreError)> {
+        self.apply_for(transaction, Access::Unchecked)
+    }
+
+    /// As [`apply`](Tree::apply), if access lists allow it.
+    pub(super) fn apply_for(
+        &mut self,
+        transaction: &Transaction,
+        access: Access<'_>,
+    ) -> Result<Applied, (usize, StoreError)> {
         assert!(
             transaction.zxid > self.last_zxid,
             "transactions are applied in order: {} after {}",
@@ -191,11 +299,17 @@ impl Tree {
             zxid: transaction.zxid,
             time: transaction.time,
             session: transaction.session,
+            access,
             changes: Vec::new(),
             tree: self,
         };
         let outcome = match &transaction.request {
-            Request::Operations(operations) => pass.operations(operations),
+            Request::Operations(operations) => pass.each(operations, Pass::operation),
+            Request::Guarded(operations) => pass.each(operations, Pass::guarded_operation),
+            Request::OpenSession(terms) => {
+                pass.put_session(Some(*terms));
+                Ok(Vec::new())
+            }
             Request::CloseSession => pass.close_session().map(|()| Vec::new()),
         };
         let Pass { undo, changes, .. } = pass;
@@ -223,11 +337,18 @@ impl Tree {
                     let node = self.node_mut(id);
                     (node.data, node.mzxid, node.modified, node.version) = (data, mzxid, modified, version);
                 }
-                UndoStep::Delete { id, node, parent } => {
+                UndoStep::Delete { id, node, parent, access } => {
                     let above = node.parent;
                     let linked = self.link(*node);
                     assert!(linked == id, "a deletion taken back uses the place it freed last");
                     self.node_mut(above).restore(parent);
+                    self.put_access(id, access);
+                }
+                UndoStep::SetAccess { id, before } => {
+                    self.put_access(id, before);
+                }
+                UndoStep::Session { session, before } => {
+                    self.put_session(session, before);
                 }
             }
         }
@@ -236,6 +357,25 @@ impl Tree {
 
     fn node(&self, id: NodeId) -> &Node {
         self.nodes.at(id.0)
+    }
+
+    fn stat(&self, id: NodeId) -> Stat {
+        let acl_version = self.guarded.get(&id.0).map_or(0, |guarded| guarded.version);
+        Stat { acl_version, ..self.node(id).stat() }
+    }
+
+    fn put_access(&mut self, id: NodeId, access: Option<NodeAccess>) -> Option<NodeAccess> {
+        match access {
+            Some(access) => self.guarded.insert(id.0, access),
+            None => self.guarded.remove(&id.0),
+        }
+    }
+
+    fn put_session(&mut self, session: i64, terms: Option<SessionTerms>) -> Option<SessionTerms> {
+        match terms {
+            Some(terms) => self.sessions.insert(session, terms),
+            None => self.sessions.remove(&session),
+        }
     }
 
     fn node_mut(&mut self, id: NodeId) -> &mut Node {
@@ -293,6 +433,7 @@ impl Tree {
 
     /// Removes the node from its parent, whose stat stays, and frees its place.
     fn unlink(&mut self, id: NodeId) -> Node {
+        self.guarded.remove(&id.0);
         let position = self.position(self.node(id).parent, &self.node(id).name);
         let node = self.nodes.remove(id.0);
         let children = &mut self.node_mut(node.parent).children;
@@ -322,6 +463,8 @@ impl Node {
             version: self.version,
             // Creations plus deletions: ZooKeeper stores creations only, and shows this.
             child_version: self.creations.wrapping_mul(2).wrapping_sub(children),
+            // Kept apart, see `Tree::stat`.
+            acl_version: 0,
             ephemeral_owner: self.owner,
             data_length: self.data.as_ref().map_or(0, |data| data.len()) as i32,
             children,
@@ -337,8 +480,16 @@ impl Node {
     }
 }
 
-/// One node with everything that is kept of it, for writing a whole tree down and reading it back.
+/// What a tree holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TreeSize {
+    pub nodes: usize,
+    pub ephemeral_nodes: usize,
+    pub bytes: usize,
+}
+
+/// One node with everything that is kept of it, for writing a whole tree down and reading it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeRecord<'a> {
     /// How far below the root; 0 = the root.
     pub depth: usize,
@@ -352,6 +503,8 @@ pub(super) struct NodeRecord<'a> {
     pub owner: i64,
     pub version: i32,
     pub creations: i32,
+    /// `None` = open to everybody.
+    pub access: Option<NodeAccess>,
 }
 
 impl Tree {
@@ -360,14 +513,14 @@ impl Tree {
         let mut ahead = vec![(0, ROOT)];
         while let Some((depth, id)) = ahead.pop() {
             let node = self.node(id);
-            visit(&node.record(depth));
+            visit(&node.record(depth, self.guarded.get(&id.0).cloned()));
             ahead.extend(node.children.iter().rev().map(|&child| (depth + 1, child)));
         }
     }
 }
 
 impl Node {
-    fn record(&self, depth: usize) -> NodeRecord<'_> {
+    fn record(&self, depth: usize, access: Option<NodeAccess>) -> NodeRecord<'_> {
         NodeRecord {
             depth,
             name: &self.name,
@@ -380,6 +533,7 @@ impl Node {
             owner: self.owner,
             version: self.version,
             creations: self.creations,
+            access,
         }
     }
 
@@ -423,6 +577,7 @@ impl TreeBuilder {
         if self.path.is_empty() {
             ensure!(record.depth == 0 && record.name.is_empty(), OutOfOrderSnafu);
             *self.tree.node_mut(ROOT) = Node::from_record(record, ROOT);
+            self.tree.put_access(ROOT, record.access.clone());
             self.path.push(ROOT);
             return Ok(());
         }
@@ -432,8 +587,14 @@ impl TreeBuilder {
         let elder = self.tree.node(parent).children.last();
         ensure!(elder.is_none_or(|&elder| *self.tree.node(elder).name < *record.name), OutOfOrderSnafu);
         let position = self.tree.node(parent).children.len();
-        self.path.push(self.tree.link_at(position, Node::from_record(record, parent)));
+        let id = self.tree.link_at(position, Node::from_record(record, parent));
+        self.tree.put_access(id, record.access.clone());
+        self.path.push(id);
         Ok(())
+    }
+
+    pub(super) fn push_session(&mut self, session: i64, terms: SessionTerms) {
+        self.tree.put_session(session, Some(terms));
     }
 
     /// The tree; `None` where not even a root was added.
@@ -448,21 +609,45 @@ struct Pass<'a> {
     zxid: i64,
     time: Timestamp,
     session: i64,
+    access: Access<'a>,
     changes: Vec<Change>,
     undo: Undo,
 }
 
 impl Pass<'_> {
-    fn operations(&mut self, operations: &[Operation]) -> Result<Vec<OperationResult>, (usize, StoreError)> {
+    fn each<T>(
+        &mut self,
+        operations: &[T],
+        apply: fn(&mut Self, &T) -> Result<OperationResult, StoreError>,
+    ) -> Result<Vec<OperationResult>, (usize, StoreError)> {
         let results = operations.iter().enumerate();
-        results.map(|(index, operation)| self.operation(operation).map_err(|error| (index, error))).collect()
+        results.map(|(index, operation)| apply(self, operation).map_err(|error| (index, error))).collect()
+    }
+
+    fn guarded_operation(&mut self, operation: &GuardedOperation) -> Result<OperationResult, StoreError> {
+        match operation {
+            GuardedOperation::Open(operation) => self.operation(operation),
+            GuardedOperation::Create(create, list) => {
+                let list = list.as_ref().context(InvalidAclSnafu { path: &create.path })?;
+                let (id, path) = self.create(create)?;
+                if !list.is_open() {
+                    self.tree.put_access(id, Some(NodeAccess { list: list.clone(), version: 0 }));
+                }
+                Ok(OperationResult::Created { path, stat: self.tree.stat(id) })
+            }
+            GuardedOperation::SetAccess { path, list, version } => {
+                path::validate(path)?;
+                let list = list.as_ref().context(InvalidAclSnafu { path })?;
+                self.set_access(path, list, *version).map(OperationResult::Set)
+            }
+        }
     }
 
     fn operation(&mut self, operation: &Operation) -> Result<OperationResult, StoreError> {
         match operation {
             Operation::Create(node) => {
-                let (path, stat) = self.create(node)?;
-                Ok(OperationResult::Created { path, stat })
+                let (id, path) = self.create(node)?;
+                Ok(OperationResult::Created { path, stat: self.tree.stat(id) })
             }
             Operation::Set { path, data, version } => {
                 self.set(path, data.as_deref(), *version).map(OperationResult::Set)
@@ -472,16 +657,18 @@ impl Pass<'_> {
             }
             Operation::Check { path, version } => {
                 let id = self.tree.find(path)?;
+                self.tree.check_access_of(id, path, access::READ, self.access)?;
                 self.check_version(id, path, Some(*version))?;
                 Ok(OperationResult::Checked)
             }
         }
     }
 
-    fn create(&mut self, create: &Create) -> Result<(String, Stat), StoreError> {
+    fn create(&mut self, create: &Create) -> Result<(NodeId, String), StoreError> {
         let path = self.full_path(create)?;
         let Some((above, name)) = path::split(&path) else { return NodeExistsSnafu { path }.fail() };
         let parent = self.tree.lookup(above).context(NoNodeSnafu { path: above })?;
+        self.tree.check_access_of(parent, above, access::CREATE, self.access)?;
         ensure!(self.tree.child(parent, name).is_none(), NodeExistsSnafu { path });
         ensure!(self.tree.node(parent).owner == NO_OWNER, NoChildrenForEphemeralsSnafu { path: above });
         let node = Node {
@@ -498,14 +685,13 @@ impl Pass<'_> {
             version: 0,
             creations: 0,
         };
-        let stat = node.stat();
         let before = self.tree.node(parent).parent_stat();
         let id = self.tree.link(node);
         self.undo.steps.push(UndoStep::Create { id, parent: before });
         let pzxid = self.zxid;
         self.tree.node_mut(parent).restore(ParentStat { creations: before.creations.wrapping_add(1), pzxid });
         self.changes.push(Change { path: path.clone(), kind: ChangeKind::Created });
-        Ok((path, stat))
+        Ok((id, path))
     }
 
     /// The path with its sequence number where the mode asks for one.
@@ -524,6 +710,7 @@ impl Pass<'_> {
 
     fn set(&mut self, path: &str, data: Option<&[u8]>, version: Option<i32>) -> Result<Stat, StoreError> {
         let id = self.tree.find(path)?;
+        self.tree.check_access_of(id, path, access::WRITE, self.access)?;
         self.check_version(id, path, version)?;
         let (zxid, time) = (self.zxid, self.time);
         let node = self.tree.node_mut(id);
@@ -536,12 +723,32 @@ impl Pass<'_> {
         });
         node.version = node.version.wrapping_add(1);
         self.changes.push(Change { path: path.to_owned(), kind: ChangeKind::DataChanged });
-        Ok(node.stat())
+        Ok(self.tree.stat(id))
+    }
+
+    fn set_access(
+        &mut self,
+        path: &str,
+        list: &AccessList,
+        version: Option<i32>,
+    ) -> Result<Stat, StoreError> {
+        let id = self.tree.find(path)?;
+        self.tree.check_access_of(id, path, access::ADMIN, self.access)?;
+        let found = self.tree.stat(id).acl_version;
+        ensure!(is_expected(version, found), BadVersionSnafu { path });
+        // Also an open list has a version from now on.
+        let access = NodeAccess { list: list.clone(), version: found.wrapping_add(1) };
+        let before = self.tree.put_access(id, Some(access));
+        self.undo.steps.push(UndoStep::SetAccess { id, before });
+        Ok(self.tree.stat(id))
     }
 
     fn delete(&mut self, path: &str, version: Option<i32>) -> Result<(), StoreError> {
         ensure!(path != path::ROOT, BadArgumentsSnafu { path });
         let id = self.tree.find(path)?;
+        let (parent, above) =
+            (self.tree.node(id).parent, path::split(path).map_or(path::ROOT, |(above, _)| above));
+        self.tree.check_access_of(parent, above, access::DELETE, self.access)?;
         self.check_version(id, path, version)?;
         ensure!(self.tree.node(id).children.is_empty(), NotEmptySnafu { path });
         self.remove(id, path.to_owned());
@@ -554,24 +761,35 @@ impl Pass<'_> {
             let path = self.tree.path_of(id);
             self.remove(id, path);
         }
+        self.put_session(None);
         Ok(())
     }
 
+    fn put_session(&mut self, terms: Option<SessionTerms>) {
+        let before = self.tree.put_session(self.session, terms);
+        if before != terms {
+            self.undo.steps.push(UndoStep::Session { session: self.session, before });
+        }
+    }
+
     fn remove(&mut self, id: NodeId, path: String) {
+        let access = self.tree.guarded.get(&id.0).cloned();
         let node = self.tree.unlink(id);
         let parent = self.tree.node_mut(node.parent);
         let before = parent.parent_stat();
         parent.pzxid = self.zxid;
-        self.undo.steps.push(UndoStep::Delete { id, node: Box::new(node), parent: before });
+        self.undo.steps.push(UndoStep::Delete { id, node: Box::new(node), parent: before, access });
         self.changes.push(Change { path, kind: ChangeKind::Deleted });
     }
 
     fn check_version(&self, id: NodeId, path: &str, version: Option<i32>) -> Result<(), StoreError> {
-        let found = self.tree.node(id).version;
-        let is_expected = version.is_none_or(|expected| expected == ANY_VERSION || expected == found);
-        ensure!(is_expected, BadVersionSnafu { path });
+        ensure!(is_expected(version, self.tree.node(id).version), BadVersionSnafu { path });
         Ok(())
     }
+}
+
+fn is_expected(version: Option<i32>, found: i32) -> bool {
+    version.is_none_or(|expected| expected == ANY_VERSION || expected == found)
 }
 
 #[cfg(test)]

@@ -59,6 +59,9 @@ impl Model {
                     .collect();
                 owned.into_iter().for_each(|path| copy.remove(&path, transaction.zxid));
             }
+            Request::Guarded(_) | Request::OpenSession(_) => {
+                unreachable!("the histories hold neither access lists nor sessions")
+            }
             Request::Operations(operations) => {
                 for (index, operation) in operations.iter().enumerate() {
                     let path = copy.operation(operation, transaction).map_err(|error| (index, error))?;

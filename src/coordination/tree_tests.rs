@@ -62,6 +62,7 @@ fn stats_count_as_zookeepers_do() {
         modified_ms: 5000,
         version: 1,
         child_version: 3,
+        acl_version: 0,
         ephemeral_owner: 0,
         data_length: 1,
         children: 1,

@@ -1,4 +1,6 @@
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
@@ -30,15 +32,34 @@ struct Watch {
 /// A watch that has fired and is to be told.
 #[derive(Debug)]
 pub(super) struct Firing {
+    /// 0 = of a link, which belongs to no session.
     pub session: i64,
-    teller: oneshot::Sender<StoreEvent>,
+    teller: Teller,
     event: StoreEvent,
 }
 
+#[derive(Debug)]
+enum Teller {
+    Watcher(oneshot::Sender<StoreEvent>),
+    Link(Arc<dyn Link>),
+}
+
+/// The way to a client in another process, which is told of changes in their order.
+pub(super) trait Link: Send + Sync + fmt::Debug {
+    fn tell(&self, event: StoreEvent);
+}
+
 impl Firing {
+    pub(super) fn to_link(link: Arc<dyn Link>, event: StoreEvent) -> Firing {
+        Firing { session: 0, teller: Teller::Link(link), event }
+    }
+
     pub(super) fn tell(self) {
-        // Nobody listens when the watcher was dropped, which is how a watch is given up.
-        let _ = self.teller.send(self.event);
+        match self.teller {
+            // Nobody listens when the watcher was dropped, which is how a watch is given up.
+            Teller::Watcher(watcher) => drop(watcher.send(self.event)),
+            Teller::Link(link) => link.tell(self.event),
+        }
     }
 }
 
@@ -59,11 +80,7 @@ impl Watches {
     /// Takes out the watches that the change fires, in the order in which they are to be told.
     pub(super) fn fire(&mut self, change: &Change, firings: &mut Vec<Firing>) {
         let path = &change.path;
-        let kind = match change.kind {
-            ChangeKind::Created => WatchKind::Created,
-            ChangeKind::DataChanged => WatchKind::DataChanged,
-            ChangeKind::Deleted => WatchKind::Deleted,
-        };
+        let kind = change.kind.into();
         take(&mut self.nodes, path, kind, firings);
         if change.kind == ChangeKind::Deleted {
             take(&mut self.children, path, kind, firings);
@@ -122,7 +139,17 @@ fn take(table: &mut HashMap<String, Vec<Watch>>, path: &str, kind: WatchKind, fi
 
 impl Watch {
     fn firing(self, event: StoreEvent) -> Firing {
-        Firing { session: self.session, teller: self.teller, event }
+        Firing { session: self.session, teller: Teller::Watcher(self.teller), event }
+    }
+}
+
+impl From<ChangeKind> for WatchKind {
+    fn from(kind: ChangeKind) -> WatchKind {
+        match kind {
+            ChangeKind::Created => WatchKind::Created,
+            ChangeKind::DataChanged => WatchKind::DataChanged,
+            ChangeKind::Deleted => WatchKind::Deleted,
+        }
     }
 }
 

@@ -31,7 +31,6 @@ const TLS: Support = NotYet("TLS");
 const TOKENS: Support = NotYet("delegation tokens");
 const UNSTABLE: Support = NotYet("unreleased API versions");
 const ZOOKEEPER: Support = NotYet("TLS towards ZooKeeper");
-const ZOOKEEPER_PORT: Support = NotYet("the ZooKeeper port of the embedded store");
 
 macro_rules! rows {
     ($($($internal:ident)? $name:literal, $kind:expr, $default:tt, $bounds:expr, $update:expr, $support:expr, $documentation:literal;)*) => {
@@ -474,6 +473,8 @@ pub const BROKER: &[Key] = rows! {
     "barnabas.producer.ids.max",                    Int,      "1000000",                AtLeast(1000),            ClusterWide, Honoured,      "Producer ids remembered, each counted in every partition it wrote to; of more, those that were silent for longest and have no transaction open are forgotten.";
     "barnabas.request.memory.max.bytes",            Long,     "134217728",              AtLeast(1048576),         ReadOnly,    Honoured,      "Bytes of requests held in memory where queued.max.request.bytes is not set; beyond it sockets are not read.";
     "barnabas.worker.threads",                      Int,      "0",                      Between(0, 1024),         ReadOnly,    Honoured,      "Threads of the runtime; 0 = twice the cores, at least 4 and at most 16.";
+    "barnabas.zookeeper.4lw.commands.whitelist",    Text,     "srvr",                   Any,                      ReadOnly,    Honoured,      "Four-letter words that the embedded store's ZooKeeper port answers, comma separated; * = all.";
     "barnabas.zookeeper.digest",                    Password, null,                     Any,                      ReadOnly,    Honoured,      "user:password of the identity that writes znodes where zookeeper.set.acl is true (scheme digest).";
-    "barnabas.zookeeper.listener",                  Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER_PORT, "host:port where the embedded store speaks ZooKeeper's protocol; unset = none.";
+    "barnabas.zookeeper.jute.maxbuffer",            Int,      "1048575",                AtLeast(65536),           ReadOnly,    Honoured,      "Largest request in bytes, to the servers of zookeeper.connect (their jute.maxbuffer) and to the embedded store's ZooKeeper port.";
+    "barnabas.zookeeper.listener",                  Text,     null,                     Any,                      ReadOnly,    Honoured,      "host:port where the embedded store speaks ZooKeeper's protocol; unset = none.";
 };

@@ -6,8 +6,9 @@
 
 use bytes::Bytes;
 
+use crate::coordination::access::{AccessEntry, AccessList, Identity, NodeAccess};
 use crate::coordination::store::{Create, CreateMode, Operation};
-use crate::coordination::tree::{NodeRecord, Request, Transaction};
+use crate::coordination::tree::{GuardedOperation, NodeRecord, Request, SessionTerms, Transaction};
 use crate::model::Timestamp;
 
 /// The bytes are not what this version writes.
@@ -18,9 +19,26 @@ const CREATE: u8 = 0;
 const SET: u8 = 1;
 const DELETE: u8 = 2;
 const CHECK: u8 = 3;
+const CREATE_GUARDED: u8 = 4;
+const SET_ACCESS: u8 = 5;
 
-/// The count of operations that stands for the end of a session.
+/// The count of operations that stands for the end of a session, for its beginning, and for operations with access
+/// lists, whose count follows.
 const CLOSE_SESSION: u64 = 0;
+const OPEN_SESSION: u64 = u64::MAX;
+const GUARDED: u64 = u64::MAX - 1;
+
+/// What a record of a snapshot is, since version 2 of its form; before, all were nodes and did not say it.
+const NODE: u8 = 0;
+const GUARDED_NODE: u8 = 1;
+const SESSION: u8 = 2;
+
+/// A record of a snapshot.
+#[derive(Debug)]
+pub(super) enum Record<'a> {
+    Node(NodeRecord<'a>),
+    Session(i64, SessionTerms),
+}
 
 pub(super) fn put_transaction(out: &mut Vec<u8>, transaction: &Transaction) {
     put_signed(out, transaction.zxid);
@@ -33,7 +51,60 @@ pub(super) fn put_transaction(out: &mut Vec<u8>, transaction: &Transaction) {
             put_unsigned(out, operations.len() as u64 + 1);
             operations.iter().for_each(|operation| put_operation(out, operation));
         }
+        Request::Guarded(operations) => {
+            put_unsigned(out, GUARDED);
+            put_unsigned(out, operations.len() as u64);
+            operations.iter().for_each(|operation| put_guarded_operation(out, operation));
+        }
+        Request::OpenSession(terms) => {
+            put_unsigned(out, OPEN_SESSION);
+            put_terms(out, terms);
+        }
     }
+}
+
+fn put_terms(out: &mut Vec<u8>, terms: &SessionTerms) {
+    put_signed(out, terms.timeout_ms.into());
+    out.extend_from_slice(&terms.password);
+}
+
+fn put_guarded_operation(out: &mut Vec<u8>, operation: &GuardedOperation) {
+    match operation {
+        GuardedOperation::Open(operation) => put_operation(out, operation),
+        GuardedOperation::Create(Create { path, data, mode }, list) => {
+            out.push(CREATE_GUARDED);
+            put_text(out, path);
+            put_data(out, data.as_deref());
+            put_mode(out, *mode);
+            put_list(out, list.as_ref());
+        }
+        GuardedOperation::SetAccess { path, list, version } => {
+            out.push(SET_ACCESS);
+            put_text(out, path);
+            put_list(out, list.as_ref());
+            put_version(out, *version);
+        }
+    }
+}
+
+/// No entries stand for no list.
+fn put_list(out: &mut Vec<u8>, list: Option<&AccessList>) {
+    let entries = list.map_or(&[][..], AccessList::entries);
+    put_unsigned(out, entries.len() as u64);
+    for AccessEntry { permissions, identity } in entries {
+        put_signed(out, (*permissions).into());
+        put_text(out, &identity.scheme);
+        put_text(out, &identity.id);
+    }
+}
+
+fn put_mode(out: &mut Vec<u8>, mode: CreateMode) {
+    out.push(match mode {
+        CreateMode::Persistent => 0,
+        CreateMode::Ephemeral => 1,
+        CreateMode::PersistentSequential => 2,
+        CreateMode::EphemeralSequential => 3,
+    });
 }
 
 fn put_operation(out: &mut Vec<u8>, operation: &Operation) {
@@ -42,12 +113,7 @@ fn put_operation(out: &mut Vec<u8>, operation: &Operation) {
             out.push(CREATE);
             put_text(out, path);
             put_data(out, data.as_deref());
-            out.push(match mode {
-                CreateMode::Persistent => 0,
-                CreateMode::Ephemeral => 1,
-                CreateMode::PersistentSequential => 2,
-                CreateMode::EphemeralSequential => 3,
-            });
+            put_mode(out, *mode);
         }
         Operation::Set { path, data, version } => {
             out.push(SET);
@@ -68,7 +134,14 @@ fn put_operation(out: &mut Vec<u8>, operation: &Operation) {
     }
 }
 
+pub(super) fn put_session(out: &mut Vec<u8>, session: i64, terms: &SessionTerms) {
+    out.push(SESSION);
+    put_signed(out, session);
+    put_terms(out, terms);
+}
+
 pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeRecord<'_>) {
+    out.push(if node.access.is_some() { GUARDED_NODE } else { NODE });
     put_unsigned(out, node.depth as u64);
     put_text(out, node.name);
     put_data(out, node.data);
@@ -77,6 +150,10 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeRecord<'_>) {
     }
     put_signed(out, node.version.into());
     put_signed(out, node.creations.into());
+    if let Some(NodeAccess { list, version }) = &node.access {
+        put_list(out, Some(list));
+        put_signed(out, (*version).into());
+    }
 }
 
 fn put_unsigned(out: &mut Vec<u8>, mut number: u64) {
@@ -120,11 +197,56 @@ impl<'a> Input<'a> {
         let session = self.signed()?;
         let request = match self.unsigned()? {
             CLOSE_SESSION => Request::CloseSession,
+            OPEN_SESSION => Request::OpenSession(self.terms()?),
+            GUARDED => {
+                let count = self.count()?;
+                Request::Guarded((0..count).map(|_| self.guarded_operation()).collect::<Result<_, _>>()?)
+            }
             // An operation takes at least three bytes, so the count cannot reserve much more than was read.
             count if count > self.0.len() as u64 + 1 => return Err(Undecodable),
             count => Request::Operations((1..count).map(|_| self.operation()).collect::<Result<_, _>>()?),
         };
         Ok(Transaction { zxid, time, session, request })
+    }
+
+    fn terms(&mut self) -> Result<SessionTerms, Undecodable> {
+        let timeout_ms = self.signed_32()?;
+        let password = self.slice(16)?.try_into().map_err(|_| Undecodable)?;
+        Ok(SessionTerms { timeout_ms, password })
+    }
+
+    fn guarded_operation(&mut self) -> Result<GuardedOperation, Undecodable> {
+        match self.0.first() {
+            Some(&CREATE_GUARDED) => {
+                self.byte()?;
+                let path = self.text()?.to_owned();
+                let create = Create { path, data: self.owned_data()?, mode: self.mode()? };
+                Ok(GuardedOperation::Create(create, self.list()?))
+            }
+            Some(&SET_ACCESS) => {
+                self.byte()?;
+                let path = self.text()?.to_owned();
+                Ok(GuardedOperation::SetAccess { path, list: self.list()?, version: self.version()? })
+            }
+            _ => self.operation().map(GuardedOperation::Open),
+        }
+    }
+
+    fn list(&mut self) -> Result<Option<AccessList>, Undecodable> {
+        let count = self.count()?;
+        let entry = |_| {
+            Ok(AccessEntry {
+                permissions: self.signed_32()?,
+                identity: Identity { scheme: self.text()?.to_owned(), id: self.text()?.to_owned() },
+            })
+        };
+        Ok(AccessList::of((0..count).map(entry).collect::<Result<_, _>>()?))
+    }
+
+    /// Of things that take at least a byte each.
+    fn count(&mut self) -> Result<u64, Undecodable> {
+        self.unsigned()
+            .and_then(|count| if count > self.0.len() as u64 { Err(Undecodable) } else { Ok(count) })
     }
 
     fn operation(&mut self) -> Result<Operation, Undecodable> {
@@ -149,7 +271,25 @@ impl<'a> Input<'a> {
         })
     }
 
-    pub(super) fn node(&mut self) -> Result<NodeRecord<'a>, Undecodable> {
+    /// `version`: that of the file's form.
+    pub(super) fn record(&mut self, version: u32) -> Result<Record<'a>, Undecodable> {
+        if version == 1 {
+            return self.node().map(Record::Node);
+        }
+        match self.byte()? {
+            NODE => self.node().map(Record::Node),
+            GUARDED_NODE => {
+                let node = self.node()?;
+                let list = self.list()?.ok_or(Undecodable)?;
+                let access = Some(NodeAccess { list, version: self.signed_32()? });
+                Ok(Record::Node(NodeRecord { access, ..node }))
+            }
+            SESSION => Ok(Record::Session(self.signed()?, self.terms()?)),
+            _ => Err(Undecodable),
+        }
+    }
+
+    fn node(&mut self) -> Result<NodeRecord<'a>, Undecodable> {
         Ok(NodeRecord {
             depth: usize::try_from(self.unsigned()?).map_err(|_| Undecodable)?,
             name: self.text()?,
@@ -162,6 +302,7 @@ impl<'a> Input<'a> {
             owner: self.signed()?,
             version: self.signed_32()?,
             creations: self.signed_32()?,
+            access: None,
         })
     }
 
@@ -257,14 +398,26 @@ mod tests {
             Operation::Set { path: path.clone(), data: Some(Bytes::new()), version: None },
             Operation::Set { path: path.clone(), data, version: Some(i32::MAX) },
             Operation::Delete { path: path.clone(), version: Some(0) },
-            Operation::Check { path, version: i32::MIN },
+            Operation::Check { path: path.clone(), version: i32::MIN },
+        ]));
+        let identity = Identity { scheme: "digest".to_owned(), id: "a:b".to_owned() };
+        let list = AccessList::of(vec![AccessEntry { permissions: 31, identity }]);
+        check(Request::OpenSession(SessionTerms { timeout_ms: 6_000, password: [7; 16] }));
+        check(Request::Guarded(Vec::new()));
+        check(Request::Guarded(vec![
+            GuardedOperation::Open(Operation::Check { path: path.clone(), version: 1 }),
+            GuardedOperation::Create(
+                Create { path: path.clone(), data: None, mode: CreateMode::Persistent },
+                list.clone(),
+            ),
+            GuardedOperation::SetAccess { path, list, version: None },
         ]));
     }
 
     #[test]
     fn counts_and_lengths_beyond_the_input_are_refused() {
         let mut bytes = vec![0, 0, 0];
-        put_unsigned(&mut bytes, u64::MAX);
+        put_unsigned(&mut bytes, u64::MAX - 7);
         assert_eq!(Input(&bytes).transaction(), Err(Undecodable));
         assert_eq!(Input(&[0xff; 16]).node().map(|_| ()), Err(Undecodable));
     }

@@ -29,7 +29,9 @@ pub(super) struct Header {
 }
 
 pub(super) const HEADER_BYTES: u64 = 32;
-const VERSION: u32 = 1;
+/// The version that is written. Version 1 had no access lists and no sessions.
+const VERSION: u32 = 2;
+const VERSION_MIN: u32 = 1;
 
 impl Header {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -41,19 +43,22 @@ impl Header {
         bytes
     }
 
-    /// `None` where the bytes are not a header of that kind and version.
-    fn decode(kind: FileKind, bytes: &[u8; HEADER_BYTES as usize]) -> Option<Header> {
+    /// The header and the version of the file; `None` where the bytes are not a header of that kind, or of a later
+    /// version.
+    fn decode(kind: FileKind, bytes: &[u8; HEADER_BYTES as usize]) -> Option<(Header, u32)> {
         let (body, crc) = bytes.split_last_chunk::<4>()?;
         let rest = body.strip_prefix(kind.magic())?;
         let (version, rest) = rest.split_first_chunk::<4>()?;
         let (base_zxid, rest) = rest.split_first_chunk::<8>()?;
         let created = rest.first_chunk::<8>()?;
         let is_sound = u32::from_le_bytes(*crc) == crc32c::crc32c(body);
-        (is_sound && u32::from_le_bytes(*version) == VERSION).then(|| Header {
+        let version = u32::from_le_bytes(*version);
+        let header = Header {
             kind,
             base_zxid: i64::from_le_bytes(*base_zxid),
             created: Timestamp(i64::from_le_bytes(*created)),
-        })
+        };
+        (is_sound && (VERSION_MIN..=VERSION).contains(&version)).then_some((header, version))
     }
 }
 
@@ -140,6 +145,7 @@ pub(super) enum Frame<'a> {
 pub(super) struct FrameReader {
     file: Arc<dyn File>,
     header: Header,
+    version: u32,
     size_bytes: u64,
     position: u64,
     content: Vec<u8>,
@@ -155,13 +161,15 @@ impl FrameReader {
     pub(super) fn open(file: Arc<dyn File>, kind: FileKind) -> io::Result<Option<FrameReader>> {
         let mut bytes = [0; HEADER_BYTES as usize];
         let read = read_full_at(&*file, &mut bytes, 0)?;
-        let Some(header) = Header::decode(kind, &bytes).filter(|_| read == bytes.len()) else {
+        let decoded = Header::decode(kind, &bytes).filter(|_| read == bytes.len());
+        let Some((header, version)) = decoded else {
             return Ok(None);
         };
         Ok(Some(FrameReader {
             size_bytes: file.size_bytes()?,
             file,
             header,
+            version,
             position: HEADER_BYTES,
             content: Vec::new(),
             window: Vec::new(),
@@ -171,6 +179,11 @@ impl FrameReader {
 
     pub(super) fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Of the form of the content.
+    pub(super) fn version(&self) -> u32 {
+        self.version
     }
 
     /// Where the next frame begins, or the unreadable one.

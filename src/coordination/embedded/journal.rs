@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use snafu::{OptionExt, ResultExt, ensure};
 
-use super::codec::{Input, put_node};
+use super::codec::{Input, Record, put_node, put_session};
 use super::error::{DamagedSnafu, InUseSnafu, IoSnafu, MissingSnafu, OpenStoreError, WriteError};
 use super::frames::{FileKind, Frame, FrameReader, FrameWriter, HEADER_BYTES, Header};
 use crate::coordination::tree::{Tree, TreeBuilder};
@@ -71,6 +71,9 @@ impl Snapshot {
                 frames.push(std::mem::replace(&mut frame, Vec::with_capacity(size)));
             }
         });
+        for (session, terms) in tree.sessions() {
+            put_session(&mut frame, *session, terms);
+        }
         // An empty frame would say that the snapshot ends here.
         if !frame.is_empty() {
             frames.push(frame);
@@ -275,6 +278,7 @@ impl Files<'_> {
         let path = self.snapshot(zxid);
         let mut builder = TreeBuilder::new(zxid);
         let mut reader = self.open_frames(&path, FileKind::Snapshot, zxid)?;
+        let version = reader.version();
         let mut is_whole = false;
         loop {
             let position = reader.position();
@@ -283,7 +287,7 @@ impl Files<'_> {
                 Frame::Content(content) => {
                     ensure!(!is_whole, damaged("content after the end"));
                     is_whole = content.is_empty();
-                    add_nodes(&mut builder, content).context(damaged("a node cannot be read"))?;
+                    add_records(&mut builder, content, version).context(damaged("a node cannot be read"))?;
                 }
                 Frame::End => {
                     ensure!(is_whole, damaged("the end is missing"));
@@ -361,10 +365,13 @@ impl Files<'_> {
     }
 }
 
-fn add_nodes(builder: &mut TreeBuilder, content: &[u8]) -> Option<()> {
+fn add_records(builder: &mut TreeBuilder, content: &[u8], version: u32) -> Option<()> {
     let mut input = Input(content);
     while !input.is_empty() {
-        builder.push(&input.node().ok()?).ok()?;
+        match input.record(version).ok()? {
+            Record::Node(node) => builder.push(&node).ok()?,
+            Record::Session(session, terms) => builder.push_session(session, terms),
+        }
     }
     Some(())
 }

@@ -5,7 +5,9 @@ mod codec;
 mod error;
 mod frames;
 mod journal;
+mod remote;
 mod store;
 
 pub use error::OpenStoreError;
-pub use store::{EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, OpenedStore};
+pub(super) use remote::RemoteStore;
+pub use store::{EmbeddedSession, EmbeddedStore, EmbeddedStoreOptions, LastingSessions, OpenedStore};

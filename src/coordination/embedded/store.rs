@@ -12,6 +12,8 @@ use tracing::{debug, error, warn};
 use super::codec::put_transaction;
 use super::error::{IoSnafu, OpenStoreError, WriteError};
 use super::journal::{Journal, Opened, Snapshot};
+use super::remote::RemoteStore;
+use crate::coordination::access::Access;
 use crate::coordination::database::{Database, Written};
 use crate::coordination::store::{
     BoxFuture, Create, Ensemble, NodeData, Operation, OperationResult, SessionState, Stat, Store, StoreError,
@@ -32,8 +34,9 @@ use crate::runtime::fs::{Durability, FileSystem};
 /// The memory of calls under way is bounded by their callers. A failed write or sync ends all sessions and is
 /// not retried; a full disk only refuses writes (`NoSpace`).
 ///
-/// Dropping it, or [`stop`](EmbeddedStore::stop), finishes what waits. Sessions that are still open are over
-/// then; their ephemeral nodes are removed when the store is opened the next time.
+/// Dropping it, or [`stop`](EmbeddedStore::stop), finishes what waits. Sessions of this process that are still open
+/// are over then; their ephemeral nodes are removed when the store is opened the next time. Sessions of other
+/// processes go on where [`EmbeddedStoreOptions`] say so.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
@@ -49,6 +52,16 @@ pub struct EmbeddedStoreOptions {
     /// `Cached` gives up what was written since the last snapshot when the power fails, not when the process
     /// dies.
     pub durability: Durability,
+    pub lasting_sessions: LastingSessions,
+}
+
+/// What becomes of the sessions that other processes had in an earlier life of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastingSessions {
+    /// They go on: whoever holds the store expires them.
+    Kept,
+    /// They are over, since there is no way to go on with them.
+    Ended,
 }
 
 /// An opened store and what opening it found.
@@ -63,15 +76,15 @@ pub struct OpenedStore {
 const LOG_BYTES_MIN: u64 = 1024 * 1024;
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
     wake_writer: Condvar,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 #[derive(Debug)]
-struct State {
-    database: Database,
+pub(super) struct State {
+    pub(super) database: Database,
     /// Transactions that the writer has not taken yet, encoded.
     encoded: Vec<u8>,
     /// What takes back every transaction that is not durable, oldest first.
@@ -125,7 +138,12 @@ impl EmbeddedStore {
 
     /// Ends a session as a timeout would; for sessions of other processes. `SessionExpired` when it is over.
     pub fn expire_session(&self, session: i64) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.shared.end_session(session)
+        self.shared.end_session_soon(session)
+    }
+
+    /// The store for the sessions of other processes.
+    pub(in crate::coordination) fn remote(&self) -> RemoteStore {
+        RemoteStore { shared: Arc::clone(&self.shared) }
     }
 
     /// Finishes what waits, ends the log so that a later start finds it whole, and waits for the thread.
@@ -160,7 +178,7 @@ impl Ensemble for EmbeddedStore {
 }
 
 impl State {
-    fn check_running(&self) -> Result<(), StoreError> {
+    pub(super) fn check_running(&self) -> Result<(), StoreError> {
         match &self.phase {
             Phase::Running => Ok(()),
             Phase::Stopping => Err(StoreError::SessionExpired),
@@ -169,7 +187,7 @@ impl State {
     }
 
     /// Keeps an applied write for the writer; its results and its watches.
-    fn record(&mut self, written: Written) -> (Vec<OperationResult>, Vec<Firing>) {
+    pub(super) fn record(&mut self, written: Written) -> (Vec<OperationResult>, Vec<Firing>) {
         put_transaction(&mut self.encoded, &written.transaction);
         self.undos.push(written.undo);
         (written.results, written.firings)
@@ -239,12 +257,13 @@ struct Batch {
 
 impl Writer {
     fn open(options: EmbeddedStoreOptions) -> Result<(Writer, u64), OpenStoreError> {
-        let EmbeddedStoreOptions { file_system, dir, clock, durability } = options;
+        let EmbeddedStoreOptions { file_system, dir, clock, durability, lasting_sessions } = options;
         let now = clock.now();
         let Opened { tree, journal, cut_bytes } =
             Journal::open(file_system, &dir, durability, LOG_BYTES_MIN, now)?;
         // Session ids grow from one life to the next as long as the clock does.
-        let last_session = tree.owners().into_iter().max().unwrap_or(0).max(now.0.saturating_mul(1 << 16));
+        let used = tree.owners().into_iter().chain(tree.sessions().keys().copied());
+        let last_session = used.max().unwrap_or(0).max(now.0.saturating_mul(1 << 16));
         let mut state = State {
             database: Database::new(tree, last_session),
             encoded: Vec::new(),
@@ -252,6 +271,9 @@ impl Writer {
             waiting: VecDeque::new(),
             phase: Phase::Running,
         };
+        if lasting_sessions == LastingSessions::Ended {
+            state.database.abandon_lasting_sessions();
+        }
         state.remove_orphans(&clock);
         let shared = Shared { state: Mutex::new(state), wake_writer: Condvar::new(), clock };
         Ok((Writer { shared: Arc::new(shared), journal }, cut_bytes))
@@ -327,56 +349,69 @@ impl Drop for Writer {
 }
 
 impl Shared {
-    fn write(
+    /// Applies at once and answers when it is durable, with the number of the transaction; of a refused one, with that
+    /// of the last one before.
+    pub(super) fn write(
         &self,
         session: i64,
-        operations: Vec<Operation>,
-    ) -> oneshot::Receiver<Result<Vec<OperationResult>, (usize, StoreError)>> {
-        let (reply, receiver) = oneshot::channel();
+        request: Request,
+        access: Access<'_>,
+        answer: impl FnOnce(i64, Result<Vec<OperationResult>, (usize, StoreError)>) + Send + 'static,
+    ) {
         let mut state = self.state.lock();
         let written = state
             .check_running()
             .map_err(|error| (0, error))
-            .and_then(|()| state.database.write(session, Request::Operations(operations), self.clock.now()));
+            .and_then(|()| state.database.write(session, request, access, self.clock.now()));
+        let zxid = state.database.tree().last_zxid();
         match written {
             Ok(written) => {
                 let (results, firings) = state.record(written);
                 let answer = move |outcome: Result<(), StoreError>| {
-                    // Nobody listens when the future was dropped.
-                    let _ = reply.send(outcome.map(|()| results).map_err(|error| (0, error)));
+                    answer(zxid, outcome.map(|()| results).map_err(|error| (0, error)));
                 };
                 self.wait_for_writer(state, firings, Box::new(answer));
             }
             // What refuses it may be a write that still waits.
             Err(refused) => state.answer_in_order(move |outcome| {
-                let refused = outcome.map_or_else(|error| (0, error), |()| refused);
-                let _ = reply.send(Err(refused));
+                answer(zxid, Err(outcome.map_or_else(|error| (0, error), |()| refused)));
             }),
         }
-        receiver
     }
 
-    fn end_session(&self, session: i64) -> BoxFuture<'static, Result<(), StoreError>> {
-        let (reply, receiver) = oneshot::channel();
+    /// Answers with the number of the transaction that ends the session.
+    pub(super) fn end_session(
+        &self,
+        session: i64,
+        answer: impl FnOnce(Result<i64, StoreError>) + Send + 'static,
+    ) {
         let mut state = self.state.lock();
         let ended = state.check_running();
         let ended = ended.and_then(|()| state.database.end_session(session, self.clock.now()));
         match ended {
             Ok(written) => {
+                let zxid = written.transaction.zxid;
                 let (_, firings) = state.record(written);
-                let answer = move |outcome| {
-                    let _ = reply.send(outcome);
-                };
+                let answer = move |outcome: Result<(), StoreError>| answer(outcome.map(|()| zxid));
                 self.wait_for_writer(state, firings, Box::new(answer));
             }
             Err(error) => {
-                let _ = reply.send(Err(error));
+                drop(state);
+                answer(Err(error));
             }
         }
+    }
+
+    fn end_session_soon(&self, session: i64) -> BoxFuture<'static, Result<(), StoreError>> {
+        let (reply, receiver) = oneshot::channel();
+        self.end_session(session, move |outcome| {
+            // Nobody listens when the future was dropped.
+            let _ = reply.send(outcome.map(|_| ()));
+        });
         Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(unanswered())) })
     }
 
-    fn wait_for_writer(
+    pub(super) fn wait_for_writer(
         &self,
         mut state: MutexGuard<'_, State>,
         firings: Vec<Firing>,
@@ -410,7 +445,7 @@ impl Shared {
 
 impl State {
     /// Answers at once, or after the writes that still wait.
-    fn answer_in_order(&mut self, answer: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+    pub(super) fn answer_in_order(&mut self, answer: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
         if self.waiting.is_empty() {
             answer(Ok(()));
         } else {
@@ -500,7 +535,12 @@ impl Store for EmbeddedSession {
         &self,
         operations: Vec<Operation>,
     ) -> BoxFuture<'static, Result<Vec<OperationResult>, (usize, StoreError)>> {
-        let receiver = self.shared.write(self.session, operations);
+        let (reply, receiver) = oneshot::channel();
+        let request = Request::Operations(operations);
+        self.shared.write(self.session, request, Access::Unchecked, move |_, outcome| {
+            // Nobody listens when the future was dropped.
+            let _ = reply.send(outcome);
+        });
         Box::pin(async move { receiver.await.unwrap_or_else(|_| Err((0, unanswered()))) })
     }
 
@@ -518,7 +558,7 @@ impl Store for EmbeddedSession {
     }
 
     fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.shared.end_session(self.session)
+        self.shared.end_session_soon(self.session)
     }
 }
 

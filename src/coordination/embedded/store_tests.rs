@@ -19,6 +19,7 @@ fn options(disk: &MemoryFileSystem) -> EmbeddedStoreOptions {
         dir: PathBuf::from("/data"),
         clock: Clock::manual(Timestamp(1_700_000_000_000)),
         durability: Durability::Synced,
+        lasting_sessions: LastingSessions::Kept,
     }
 }
 

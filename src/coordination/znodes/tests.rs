@@ -20,6 +20,7 @@ const NULL: NodeData = NodeData {
         modified_ms: 0,
         version: 0,
         child_version: 0,
+        acl_version: 0,
         ephemeral_owner: 0,
         data_length: 0,
         children: 0,

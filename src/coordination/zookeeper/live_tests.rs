@@ -14,14 +14,14 @@ use crate::coordination::{
 use crate::runtime::Random;
 
 /// One server, which ends with the value.
-struct RealZooKeeper {
-    port: u16,
+pub(in crate::coordination) struct RealZooKeeper {
+    pub(in crate::coordination) port: u16,
     dir: tempfile::TempDir,
 }
 
 impl RealZooKeeper {
     /// `None` where there is no Java.
-    fn start() -> Option<RealZooKeeper> {
+    pub(in crate::coordination) fn start() -> Option<RealZooKeeper> {
         if Command::new("java").arg("-version").stderr(Stdio::null()).status().is_err() {
             eprintln!("left out: there is no java to run ZooKeeper with");
             return None;
@@ -57,6 +57,7 @@ impl RealZooKeeper {
             session_timeout: Duration::from_secs(4),
             connection_timeout: Duration::from_secs(10),
             in_flight_max: 10,
+            request_bytes_max: 0xf_ffff,
             acl: AclPolicy::Open,
             auth: Vec::new(),
             random: Random::from_seed(1),

@@ -7,7 +7,7 @@
 mod acl;
 mod connect_string;
 #[cfg(test)]
-mod live_tests;
+pub(super) mod live_tests;
 mod peer;
 mod protocol;
 mod session;

@@ -5,37 +5,11 @@
 use bytes::Bytes;
 
 use super::acl::AclPolicy;
+use crate::coordination::codes::*;
 use crate::coordination::jute::{Malformed, Reader, Writer};
 use crate::coordination::store::{
     Create, CreateMode, NodeData, Operation, OperationResult, Stat, StoreError,
 };
-
-/// Ids of frames that no call waits for.
-pub(super) const XID_EVENT: i32 = -1;
-pub(super) const XID_PING: i32 = -2;
-pub(super) const XID_AUTH: i32 = -4;
-pub(super) const XID_SET_WATCHES: i32 = -8;
-
-const OP_DELETE: i32 = 2;
-const OP_EXISTS: i32 = 3;
-const OP_GET_DATA: i32 = 4;
-const OP_SET_DATA: i32 = 5;
-const OP_PING: i32 = 11;
-const OP_GET_CHILDREN: i32 = 8;
-const OP_CHECK: i32 = 13;
-const OP_MULTI: i32 = 14;
-const OP_CREATE2: i32 = 15;
-const OP_AUTH: i32 = 100;
-const OP_SET_WATCHES: i32 = 101;
-pub(super) const OP_CLOSE: i32 = -11;
-const OP_ERROR: i32 = -1;
-
-const CODE_OK: i32 = 0;
-const CODE_NOT_REACHED: i32 = -2;
-pub(super) const CODE_NO_NODE: i32 = -101;
-pub(super) const CODE_SESSION_EXPIRED: i32 = -112;
-pub(super) const CODE_AUTH_FAILED: i32 = -115;
-pub(super) const CODE_SESSION_MOVED: i32 = -118;
 
 /// What a session asks for.
 #[derive(Debug)]
@@ -367,13 +341,13 @@ pub(super) fn refusal(code: i32, path: &str) -> StoreError {
     let path = path.to_owned();
     match code {
         CODE_NO_NODE => StoreError::NoNode { path },
-        -8 => StoreError::BadArguments { path },
-        // Not allowed, not an identity that may be in an access list, not authenticated.
-        -102 | -114 | CODE_AUTH_FAILED => StoreError::NotAuthorized { path },
-        -103 => StoreError::BadVersion { path },
-        -108 => StoreError::NoChildrenForEphemerals { path },
-        -110 => StoreError::NodeExists { path },
-        -111 => StoreError::NotEmpty { path },
+        CODE_BAD_ARGUMENTS => StoreError::BadArguments { path },
+        CODE_NOT_AUTHORIZED | CODE_AUTH_FAILED => StoreError::NotAuthorized { path },
+        CODE_INVALID_ACL => StoreError::InvalidAcl { path },
+        CODE_BAD_VERSION => StoreError::BadVersion { path },
+        CODE_NO_CHILDREN_FOR_EPHEMERALS => StoreError::NoChildrenForEphemerals { path },
+        CODE_NODE_EXISTS => StoreError::NodeExists { path },
+        CODE_NOT_EMPTY => StoreError::NotEmpty { path },
         CODE_SESSION_EXPIRED => StoreError::SessionExpired,
         code => StoreError::OutcomeUnknown { reason: format!("ZooKeeper answers with code {code}") },
     }

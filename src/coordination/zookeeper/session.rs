@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 use super::peer::{Link, LinkError, Peer, malformed, open_frame, take_frame};
 use super::protocol::{self, Answer, AnswerKind, Encoded};
 use super::watch_table::{WatchTable, WatchTarget};
+use crate::coordination::codes;
 use crate::coordination::jute::Reader;
 use crate::coordination::store::{SessionState, StoreError, Watcher};
 
@@ -201,7 +202,7 @@ impl SessionTask {
                 call = calls.recv() => match call {
                     None => return None,
                     Some(call) => {
-                        let is_close = call.encoded.op == protocol::OP_CLOSE;
+                        let is_close = call.encoded.op == codes::OP_CLOSE;
                         let _ = call.reply.send(Err(CallError::Store(connection_lost("not connected"))));
                         // The ensemble ends the session after its timeout.
                         if is_close {
@@ -300,7 +301,7 @@ impl<'a> Connection<'a> {
         let xid = self.next_xid;
         self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
         self.put(&protocol::frame(xid, encoded.op, &encoded.body));
-        let is_close = encoded.op == protocol::OP_CLOSE;
+        let is_close = encoded.op == codes::OP_CLOSE;
         self.pending.push_back(Pending { xid, kind: encoded.kind, watch, reply, is_close });
     }
 
@@ -317,10 +318,10 @@ impl<'a> Connection<'a> {
                 self.peer.seen_zxid = header.zxid;
             }
             match header.xid {
-                protocol::XID_PING | protocol::XID_SET_WATCHES => {}
-                protocol::XID_AUTH if header.code == 0 => {}
-                protocol::XID_AUTH => return Err(malformed("ZooKeeper refuses the identity")),
-                protocol::XID_EVENT => {
+                codes::XID_PING | codes::XID_SET_WATCHES => {}
+                codes::XID_AUTH if header.code == 0 => {}
+                codes::XID_AUTH => return Err(malformed("ZooKeeper refuses the identity")),
+                codes::XID_EVENT => {
                     let (kind, path) = protocol::decode_event(&mut reader).map_err(malformed)?;
                     if let Some(path) = protocol::above(&self.peer.options().connect.chroot, &path) {
                         self.watches.fire(kind, path);
@@ -344,12 +345,12 @@ impl<'a> Connection<'a> {
         let chroot = &self.peer.options().connect.chroot;
         let answered = match code {
             0 => protocol::decode_answer(kind, chroot, reader).map_err(malformed)?,
-            protocol::CODE_NO_NODE if kind == AnswerKind::Exists => Answer::Absent,
-            protocol::CODE_SESSION_EXPIRED => {
+            codes::CODE_NO_NODE if kind == AnswerKind::Exists => Answer::Absent,
+            codes::CODE_SESSION_EXPIRED => {
                 let _ = reply.send(Err(CallError::Code(code)));
                 return Ok(Some(Ended::Expired));
             }
-            protocol::CODE_SESSION_MOVED => {
+            codes::CODE_SESSION_MOVED => {
                 let _ = reply.send(Err(CallError::Store(connection_lost("the session has moved"))));
                 return Ok(Some(Ended::Lost("the session has moved".to_owned())));
             }

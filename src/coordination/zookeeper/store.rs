@@ -38,6 +38,9 @@ pub struct ZooKeeperOptions {
     pub connection_timeout: Duration,
     /// Calls that are sent without waiting for the answers of earlier ones; at least 1.
     pub in_flight_max: usize,
+    /// What the ensemble's servers take as one request, their `jute.maxbuffer`. They answer a larger one by closing the
+    /// connection, and everything under way is lost.
+    pub request_bytes_max: usize,
     pub acl: AclPolicy,
     /// Schemes and identities to authenticate with on each connection: `("digest", "user:password")`.
     pub auth: Vec<(String, Bytes)>,
@@ -54,9 +57,6 @@ pub struct ZooKeeperStore {
     _aside: Arc<Aside>,
 }
 
-/// What a ZooKeeper server takes as one request, `jute.maxbuffer`. It answers a larger one by closing the
-/// connection, and everything under way is lost.
-const REQUEST_BYTES_MAX: usize = 1024 * 1024 - 1;
 const REQUEST_HEADER_BYTES: usize = 8;
 
 impl ZooKeeperEnsemble {
@@ -100,7 +100,7 @@ impl ZooKeeperEnsemble {
     /// Ends a session from outside, as its timeout does: who knows its password may close it. Its own client
     /// takes it back meanwhile, so it may need more than one attempt.
     #[cfg(test)]
-    pub(super) async fn expire_session(&self, session: i64) {
+    pub(in crate::coordination) async fn expire_session(&self, session: i64) {
         loop {
             let mut peer = Peer::new(Arc::clone(&self.options));
             peer.session = session;
@@ -162,7 +162,7 @@ impl ZooKeeperStore {
     ) -> Result<oneshot::Receiver<Reply>, StoreError> {
         let encoded = request.encode(&self.options.connect.chroot, self.options.acl);
         let size_bytes = encoded.body.len() + REQUEST_HEADER_BYTES;
-        if size_bytes > REQUEST_BYTES_MAX {
+        if size_bytes > self.options.request_bytes_max {
             return Err(StoreError::TooLarge { path: path.to_owned(), size_bytes });
         }
         let (reply, answer) = oneshot::channel();
