@@ -59,7 +59,7 @@ impl Broker {
 
     /// Starts a broker of the cluster on this ZooKeeper.
     #[track_caller]
-    pub(crate) fn join(server: Server, id: i32, zookeeper: &str, settings: &[(&str, &str)]) -> Broker {
+    pub fn join(server: Server, id: i32, zookeeper: &str, settings: &[(&str, &str)]) -> Broker {
         let broker = Broker::without_zookeeper(server, settings);
         broker.join_with(id, zookeeper)
     }

@@ -37,4 +37,4 @@ pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};
 pub use wait::{wait_for, wait_for_group, wait_within};
 pub use writer::{Writer, under_load};
-pub use zookeeper::{Znode, ZooKeeper};
+pub use zookeeper::{Znode, ZooKeeper, dump_tree};

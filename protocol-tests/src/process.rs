@@ -79,6 +79,11 @@ impl Process {
         }
     }
 
+    /// The lines of stdout that have come and not been read, without waiting.
+    pub fn printed(&mut self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
     #[track_caller]
     pub fn write_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is open until close_stdin");

@@ -65,23 +65,7 @@ impl ZooKeeper {
     /// The whole tree below `chroot`, by path.
     #[track_caller]
     pub fn dump(&self, chroot: &str) -> BTreeMap<String, Znode> {
-        let script = protocol_tests_dir().join("peers/zk-dump");
-        let output =
-            Command::new(script).arg(format!("{}{chroot}", self.address())).output().expect("run zk-dump");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        let node = |line: &str| {
-            let fields: Vec<&str> = line.split('\t').collect();
-            let [path, kind, version, acl, data] = fields[..] else { panic!("zk-dump printed {line:?}") };
-            let node = Znode {
-                kind: kind.to_owned(),
-                version: version.parse().expect("a version"),
-                acl: acl.to_owned(),
-                data: data.to_owned(),
-            };
-            (path.to_owned(), node)
-        };
-        text.lines().skip(1).map(node).collect()
+        dump_tree(&format!("{}{chroot}", self.address()))
     }
 
     fn dir_text(&self) -> String {
@@ -95,4 +79,25 @@ impl Drop for ZooKeeper {
             .args(["stop", "--dir", &self.dir_text()])
             .output();
     }
+}
+
+/// The whole tree of whoever speaks ZooKeeper's protocol at `host:port/chroot`, by path, as a Java client reads it.
+#[track_caller]
+pub fn dump_tree(address: &str) -> BTreeMap<String, Znode> {
+    let script = protocol_tests_dir().join("peers/zk-dump");
+    let output = Command::new(script).arg(address).output().expect("run zk-dump");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let node = |line: &str| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [path, kind, version, acl, data] = fields[..] else { panic!("zk-dump printed {line:?}") };
+        let node = Znode {
+            kind: kind.to_owned(),
+            version: version.parse().expect("a version"),
+            acl: acl.to_owned(),
+            data: data.to_owned(),
+        };
+        (path.to_owned(), node)
+    };
+    text.lines().skip(1).map(node).collect()
 }
