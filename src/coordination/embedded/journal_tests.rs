@@ -254,7 +254,7 @@ fn a_rotation_without_space_goes_on_with_the_old_log() {
         Snapshot::of(&tree)
     };
     let snapshot = append(&mut journal, &transactions[0]);
-    for room in 0..150 {
+    for room in 0..120 {
         disk.set_capacity_bytes(journal.writer.size_bytes() + room);
         assert!(matches!(journal.rotate(&snapshot, NOW), Err(WriteError::NoSpace)), "room for {room} bytes");
         let _ = disk.remove_file(&journal.files().snapshot(1).with_extension("tmp"));
