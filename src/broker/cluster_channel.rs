@@ -21,10 +21,18 @@ use crate::runtime::net::Network;
 pub(super) struct ClusterChannel {
     local: Arc<LocalChannel>,
     me: BrokerId,
-    /// Of the brokers' listeners, the one for these requests.
-    listener: String,
     /// The one that brokers tell each other in LeaderAndIsr.
     inter_broker_listener: String,
+    known: KnownBrokers,
+}
+
+/// Connections to brokers, where they listen as far as is known.
+///
+/// Requests to different brokers overtake each other: one that is sent again may be older than what another broker was
+/// told. So a request tells of the broker it goes to and of no other, and a broker that is gone stays known.
+struct KnownBrokers {
+    /// Of the brokers' listeners, the one for these requests.
+    listener: String,
     options: ConnectionOptions,
     versions: RequestVersions,
     peers: Mutex<HashMap<BrokerId, Arc<Peer>>>,
@@ -46,37 +54,17 @@ impl ClusterChannel {
         ClusterChannel {
             local,
             me,
-            listener,
             inter_broker_listener,
-            options: ConnectionOptions {
-                network,
-                client_id: me.to_string().into(),
-                request_timeout: Duration::from_millis(timeout_ms),
+            known: KnownBrokers {
+                listener,
+                options: ConnectionOptions {
+                    network,
+                    client_id: me.to_string().into(),
+                    request_timeout: Duration::from_millis(timeout_ms),
+                },
+                versions: RequestVersions::of(config.inter_broker_protocol_version()),
+                peers: Mutex::default(),
             },
-            versions: RequestVersions::of(config.inter_broker_protocol_version()),
-            peers: Mutex::default(),
-        }
-    }
-
-    /// The connection to a broker; `None` while nobody has said where it listens.
-    fn peer(&self, to: BrokerId, request: &ControlRequest) -> Option<Arc<Peer>> {
-        let mut peers = self.peers.lock();
-        if let ControlRequest::UpdateMetadata(request) = request {
-            self.learn(&mut peers, to, &request.live_brokers);
-        }
-        peers.get(&to).cloned()
-    }
-
-    fn learn(&self, peers: &mut HashMap<BrokerId, Arc<Peer>>, to: BrokerId, live: &[BrokerRegistration]) {
-        peers.retain(|id, _| live.iter().any(|broker| broker.id == *id));
-        let Some(broker) = live.iter().find(|broker| broker.id == to) else { return };
-        let Some(endpoint) = broker.endpoint(&self.listener) else {
-            warn!(broker_id = to.0, listener = self.listener, "the broker has no such listener");
-            return;
-        };
-        if peers.get(&to).is_none_or(|peer| peer.endpoint() != endpoint) {
-            let peer = Peer::new(endpoint.clone(), self.options.clone(), self.versions);
-            peers.insert(to, Arc::new(peer));
         }
     }
 
@@ -97,6 +85,29 @@ impl ClusterChannel {
     }
 }
 
+impl KnownBrokers {
+    /// The connection to a broker; `None` while nobody has said where it listens.
+    fn peer(&self, to: BrokerId, request: &ControlRequest) -> Option<Arc<Peer>> {
+        let mut peers = self.peers.lock();
+        if let ControlRequest::UpdateMetadata(request) = request {
+            self.learn(&mut peers, to, &request.live_brokers);
+        }
+        peers.get(&to).cloned()
+    }
+
+    fn learn(&self, peers: &mut HashMap<BrokerId, Arc<Peer>>, to: BrokerId, live: &[BrokerRegistration]) {
+        let Some(broker) = live.iter().find(|broker| broker.id == to) else { return };
+        let Some(endpoint) = broker.endpoint(&self.listener) else {
+            warn!(broker_id = to.0, listener = self.listener, "the broker has no such listener");
+            return;
+        };
+        if peers.get(&to).is_none_or(|peer| peer.endpoint() != endpoint) {
+            let peer = Peer::new(endpoint.clone(), self.options.clone(), self.versions);
+            peers.insert(to, Arc::new(peer));
+        }
+    }
+}
+
 impl ControlChannel for ClusterChannel {
     fn send(
         &self,
@@ -107,7 +118,7 @@ impl ControlChannel for ClusterChannel {
             return self.local.send(to, request);
         }
         Box::pin(async move {
-            let Some(peer) = self.peer(to, &request) else {
+            let Some(peer) = self.known.peer(to, &request) else {
                 return Err(ControlError::Unreachable { request: Box::new(request) });
             };
             let error = match self.send_remote(&peer, &request).await {
@@ -127,5 +138,42 @@ impl ControlChannel for ClusterChannel {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ProtocolVersion;
+    use crate::metadata::control::Endpoint;
+    use crate::model::BrokerEpoch;
+
+    fn broker(id: i32) -> BrokerRegistration {
+        let endpoint = Endpoint {
+            listener: "PLAINTEXT".to_owned(),
+            security_protocol: "PLAINTEXT".to_owned(),
+            host: format!("b{id}"),
+            port: 9092,
+        };
+        BrokerRegistration { id: BrokerId(id), epoch: BrokerEpoch(1), endpoints: vec![endpoint], rack: None }
+    }
+
+    /// Found by the simulation: broker 1 joined while a request from before was still on its way to broker 2, and the
+    /// controller never found it again.
+    #[test]
+    fn an_older_request_to_one_broker_does_not_make_another_unknown() {
+        let known = KnownBrokers {
+            listener: "PLAINTEXT".to_owned(),
+            options: ConnectionOptions {
+                network: Network::system(),
+                client_id: "3".into(),
+                request_timeout: Duration::from_secs(1),
+            },
+            versions: RequestVersions::of(ProtocolVersion::parse("3.9").unwrap()),
+            peers: Mutex::default(),
+        };
+        known.learn(&mut known.peers.lock(), BrokerId(1), &[broker(1), broker(2)]);
+        known.learn(&mut known.peers.lock(), BrokerId(2), &[broker(2)]);
+        assert!(known.peers.lock().contains_key(&BrokerId(1)));
     }
 }

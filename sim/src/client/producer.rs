@@ -47,7 +47,7 @@ impl Producer {
                 return;
             }
             sequence += count;
-            let pause = self.client.random().number(0..300);
+            let pause = self.client.random().number(0..800);
             sleep(Duration::from_millis(pause)).await;
         }
     }

@@ -42,7 +42,7 @@ impl Transactor {
         let mut epoch = None;
         let mut number = 0;
         while !self.is_over.is_set() {
-            let pause = self.client.random().number(0..300);
+            let pause = self.client.random().number(0..800);
             sleep(Duration::from_millis(pause)).await;
             let Some(mut current) = epoch.take() else {
                 epoch = self.begin_epoch().await;
