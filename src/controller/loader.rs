@@ -1,6 +1,6 @@
 //! What a new controller reads, and how it reads what changes later.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use tracing::info;
 
@@ -12,7 +12,7 @@ use super::watches::{Watched, Watches};
 use crate::coordination::znodes::{self, PreferredElection, ReassignPartitions, ZnodeError};
 use crate::coordination::{NodeData, Store, StoreError};
 use crate::metadata::control::BrokerRegistration;
-use crate::model::{BrokerId, ControllerEpoch, TopicId, TopicName, TopicPartition};
+use crate::model::{BrokerEpoch, BrokerId, ControllerEpoch, TopicId, TopicName, TopicPartition};
 use crate::runtime::Random;
 
 /// Reads the store for the controller and sets watches on what it read.
@@ -23,6 +23,38 @@ pub(super) struct Loader<'a> {
     pub watched_brokers: &'a mut BTreeSet<BrokerId>,
     /// `None` where topics get no ids.
     pub topic_ids: Option<&'a Random>,
+}
+
+/// What a new controller finds.
+pub(super) struct Loaded {
+    /// Brokers that went and came back unseen have an epoch of before they came back.
+    pub snapshot: Snapshot,
+    /// All brokers as they are registered now, if there are such.
+    pub returned: Option<Vec<BrokerRegistration>>,
+}
+
+/// A partition's state, and the transaction that wrote it.
+struct StoredState {
+    of: TopicPartition,
+    leadership: Leadership,
+    written: i64,
+}
+
+/// Brokers that are called in sync by a state that is older than their registration: they went and came back while nobody
+/// was controller, perhaps without what they had not synced. Only where another in-sync replica stayed: where none did,
+/// nobody is better than they are.
+fn returned_unseen(brokers: &[BrokerRegistration], states: &[StoredState]) -> BTreeSet<BrokerId> {
+    let epochs: HashMap<BrokerId, BrokerEpoch> =
+        brokers.iter().map(|broker| (broker.id, broker.epoch)).collect();
+    let mut returned = BTreeSet::new();
+    for state in states {
+        let live = state.leadership.leader_and_isr.isr.iter().filter_map(|id| Some((*id, *epochs.get(id)?)));
+        let (later, stayed): (Vec<_>, Vec<_>) = live.partition(|(_, epoch)| epoch.0 > state.written);
+        if !stayed.is_empty() {
+            returned.extend(later.into_iter().map(|(id, _)| id));
+        }
+    }
+    returned
 }
 
 /// What a tool asks for through a node.
@@ -39,13 +71,20 @@ impl Loader<'_> {
         &mut self,
         writer: &FencedWriter,
         controller_epoch: ControllerEpoch,
-    ) -> Result<Snapshot, Deposed> {
-        let brokers = self.brokers().await?;
+    ) -> Result<Loaded, Deposed> {
+        let registered = self.brokers().await?;
         let names = self.topic_names().await?;
         let topics = self.new_topics(names, writer).await?;
-        let leaderships = self.leaderships(&topics).await?;
+        let states = self.leaderships(&topics).await?;
         let marked_for_deletion = self.deleted_topics().await?;
-        Ok(Snapshot { controller_epoch, brokers, topics, leaderships, marked_for_deletion })
+        let returned = returned_unseen(&registered, &states);
+        let mut brokers = registered.clone();
+        brokers.iter_mut().filter(|broker| returned.contains(&broker.id)).for_each(|broker| {
+            broker.epoch.0 -= 1;
+        });
+        let leaderships = states.into_iter().map(|state| (state.of, state.leadership)).collect();
+        let snapshot = Snapshot { controller_epoch, brokers, topics, leaderships, marked_for_deletion };
+        Ok(Loaded { snapshot, returned: (!returned.is_empty()).then_some(registered) })
     }
 
     /// All registered brokers, and a watch for others to come or go.
@@ -135,7 +174,8 @@ impl Loader<'_> {
         let nodes = patience::read_each(self.store, &paths).await?;
         let named = paths.iter().zip(nodes).filter_map(|(path, node)| nodes::decode_isr_change(path, &node?));
         let partitions: BTreeSet<TopicPartition> = named.flatten().collect();
-        Ok((self.states(partitions.into_iter().collect()).await?, paths))
+        let states = self.states(partitions.into_iter().collect()).await?.into_iter();
+        Ok((states.map(|state| (state.of, state.leadership)).collect(), paths))
     }
 
     pub async fn isr_change_paths(&mut self) -> Result<Vec<String>, StoreError> {
@@ -176,10 +216,7 @@ impl Loader<'_> {
         Ok(stat.is_some_and(|stat| stat.ephemeral_owner == self.store.session_id()))
     }
 
-    async fn leaderships(
-        &self,
-        topics: &[TopicAssignment],
-    ) -> Result<Vec<(TopicPartition, Leadership)>, StoreError> {
+    async fn leaderships(&self, topics: &[TopicAssignment]) -> Result<Vec<StoredState>, StoreError> {
         let partitions: Vec<TopicPartition> = topics
             .iter()
             .flat_map(|topic| {
@@ -190,17 +227,17 @@ impl Loader<'_> {
     }
 
     /// The states of partitions; those that have none are left out.
-    async fn states(
-        &self,
-        partitions: Vec<TopicPartition>,
-    ) -> Result<Vec<(TopicPartition, Leadership)>, StoreError> {
+    async fn states(&self, partitions: Vec<TopicPartition>) -> Result<Vec<StoredState>, StoreError> {
         let paths: Vec<String> =
             partitions.iter().map(|of| znodes::partition_state(&of.topic, of.partition)).collect();
         let states = patience::read_each(self.store, &paths).await?;
         let known = partitions.into_iter().zip(paths.iter().zip(states));
-        Ok(known
-            .filter_map(|(partition, (path, node))| Some((partition, nodes::decode_state(path, &node?)?)))
-            .collect())
+        let stored = known.filter_map(|(of, (path, node))| {
+            let node = node?;
+            let leadership = nodes::decode_state(path, &node)?;
+            Some(StoredState { of, leadership, written: node.stat.mzxid })
+        });
+        Ok(stored.collect())
     }
 
     async fn children_and_watch(&mut self, path: &str, watched: Watched) -> Result<Vec<String>, StoreError> {
@@ -220,4 +257,53 @@ pub(super) fn new_topic_id(random: &Random) -> TopicId {
 
 fn legal_names(names: Vec<String>) -> Vec<TopicName> {
     names.iter().filter_map(|name| TopicName::new(name).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::control::LeaderAndIsr;
+    use crate::model::{LeaderEpoch, PartitionIndex};
+
+    /// Brokers as id and epoch, a partition's in-sync replicas and when that was written.
+    #[track_caller]
+    fn check(brokers: &[(i32, i64)], isr: &[i32], written: i64, expected: &[i32]) {
+        let registration = |&(id, epoch): &(i32, i64)| BrokerRegistration {
+            id: BrokerId(id),
+            epoch: BrokerEpoch(epoch),
+            endpoints: Vec::new(),
+            rack: None,
+        };
+        let brokers: Vec<_> = brokers.iter().map(registration).collect();
+        let leader_and_isr = LeaderAndIsr {
+            leader: BrokerId(isr[0]),
+            leader_epoch: LeaderEpoch(0),
+            isr: isr.iter().copied().map(BrokerId).collect(),
+            partition_epoch: 0,
+        };
+        let state = StoredState {
+            of: TopicPartition::new(TopicName::new("t").unwrap(), PartitionIndex(0)),
+            leadership: Leadership {
+                leader_and_isr,
+                is_recovering: false,
+                controller_epoch: ControllerEpoch(1),
+            },
+            written,
+        };
+        let found: Vec<i32> = returned_unseen(&brokers, &[state]).into_iter().map(|id| id.0).collect();
+        assert_eq!(found, expected);
+    }
+
+    /// Found by the simulation: the controller and a leader lost power together, and came back before there was another
+    /// controller.
+    #[test]
+    fn who_is_in_sync_and_registered_later_has_been_gone() {
+        check(&[(1, 50), (2, 51), (3, 12)], &[1, 2, 3], 20, &[1, 2]);
+        check(&[(1, 10), (2, 11), (3, 12)], &[1, 2, 3], 20, &[]);
+        // Out of sync: it is known to have been gone.
+        check(&[(1, 10), (2, 50)], &[1], 20, &[]);
+        // All went: nobody is better than the others.
+        check(&[(1, 50), (2, 51)], &[1, 2, 3], 20, &[]);
+        check(&[(1, 50)], &[1], 20, &[]);
+    }
 }

@@ -15,7 +15,7 @@ use super::core::{
     Event, Reassignment, ReassignmentError, Reply, Settings,
 };
 use super::fenced::{Deposed, FencedWriter};
-use super::loader::{Loader, Request};
+use super::loader::{Loaded, Loader, Request};
 use super::nodes;
 use super::patience::{self, until_answered};
 use super::senders::{Answer, ControlChannel, Senders};
@@ -430,7 +430,7 @@ impl Reign<'_> {
             return Err(Deposed::Fenced);
         }
         let (mut loader, writer) = self.loader_and_writer();
-        let snapshot = loader.load(writer, term.epoch).await?;
+        let Loaded { snapshot, returned } = loader.load(writer, term.epoch).await?;
         info!(
             epoch = term.epoch.0,
             brokers = snapshot.brokers.len(),
@@ -438,6 +438,9 @@ impl Reign<'_> {
             "read the cluster's state"
         );
         self.handle(Event::Elected(snapshot)).await?;
+        if let Some(brokers) = returned {
+            self.handle(Event::BrokersChanged(brokers)).await?;
+        }
         self.changed(Watched::Reassignments).await?;
         self.changed(Watched::PreferredElection).await?;
         self.status.send_replace(ControllerStatus {
