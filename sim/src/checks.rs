@@ -21,7 +21,9 @@ const HEAL_MAX: Duration = Duration::from_secs(240);
 #[derive(Default)]
 pub struct Checks {
     leaders: BTreeMap<(String, LeaderEpoch), BrokerId>,
-    high_watermarks: BTreeMap<(String, LeaderEpoch), Offset>,
+    /// By life of the leader's process too: one that starts again while nobody is controller leads on in the same epoch,
+    /// from the high watermark that it noted last.
+    high_watermarks: BTreeMap<(String, LeaderEpoch, usize), Offset>,
 }
 
 impl Checks {
@@ -62,7 +64,8 @@ impl Checks {
                 violations.push(format!("{key:?} is led by {leader} and by {}", node.id));
             }
             let high_watermark = partition.log().high_watermark();
-            let highest = self.high_watermarks.entry(key.clone()).or_insert(high_watermark);
+            let in_life = (key.0.clone(), key.1, node.lives());
+            let highest = self.high_watermarks.entry(in_life).or_insert(high_watermark);
             if high_watermark < *highest {
                 violations
                     .push(format!("the high watermark of {key:?} went from {highest} to {high_watermark}"));

@@ -156,6 +156,9 @@ impl Simulation {
             tokio::spawn(reader.run());
         }
         self.disturb().await?;
+        if !self.history.violations().is_empty() {
+            return Ok(());
+        }
         checks::until_whole(world).await?;
         world.trace.note("whole again");
         self.progress().await?;

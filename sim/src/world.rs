@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use barnabas::broker::{Broker, Machine};
@@ -47,6 +47,7 @@ pub struct Node {
     /// What its wall clock is ahead, in milliseconds.
     pub clock_ahead_ms: Arc<AtomicI64>,
     life: Mutex<Option<Life>>,
+    lives: AtomicUsize,
 }
 
 /// A broker's process, from its start to its end.
@@ -97,7 +98,14 @@ impl World {
         let nodes = (1..=brokers).map(|id| {
             let clock_ahead_ms = Arc::new(AtomicI64::new(0));
             let disk = MemoryFileSystem::new(clock(&time, &clock_ahead_ms));
-            Node { id: BrokerId(id), host: format!("b{id}"), disk, clock_ahead_ms, life: Mutex::default() }
+            Node {
+                id: BrokerId(id),
+                host: format!("b{id}"),
+                disk,
+                clock_ahead_ms,
+                life: Mutex::default(),
+                lives: AtomicUsize::new(0),
+            }
         });
         let nodes = nodes.collect();
         World { nodes, network, tree: MemoryEnsemble::new(), random, time, trace, settings }
@@ -126,6 +134,7 @@ impl World {
             return;
         }
         self.trace.note(format_args!("{} starts", node.host));
+        node.lives.fetch_add(1, Ordering::Relaxed);
         // Who still waits for an earlier life hears that it is over.
         self.network.reset_host(&node.host);
         let process = Process::new(fork(&self.random));
@@ -279,6 +288,11 @@ impl Node {
             LifeState::Running(_) => NodeState::Running,
             LifeState::Failed | LifeState::Stopping => NodeState::Ending,
         }
+    }
+
+    /// How often a process was started here.
+    pub fn lives(&self) -> usize {
+        self.lives.load(Ordering::Relaxed)
     }
 
     /// Whether its broker could not be started.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use barnabas::model::{ProducerEpoch, ProducerId};
 use barnabas::records::BatchBuilder;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use wire::InitProducerIdRequest;
 use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 
@@ -22,6 +22,9 @@ pub struct Producer {
     pub time: SimTime,
     pub is_over: Switch,
 }
+
+/// No leader is deposed without knowing it for so long: faults last 20 seconds.
+const REFUSED_MAX: Duration = Duration::from_secs(60);
 
 const NONE: i16 = 0;
 const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
@@ -77,13 +80,9 @@ impl Producer {
             batch.append(self.time.wall(), None, Some(payload.as_bytes()), &[]);
         }
         let records = batch.build();
-        let mut leader = None;
+        let mut refused_since = None;
         loop {
-            let host = match leader.take() {
-                Some(host) => Some(host),
-                None => self.client.leader(self.topic, self.partition).await,
-            };
-            let Some(host) = host else {
+            let Some(host) = self.client.leader(self.topic, self.partition).await else {
                 sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -105,18 +104,26 @@ impl Producer {
                     self.history.acknowledged_somewhere(self.partition, payloads);
                     return true;
                 }
-                // Each batch is sent after the one before was acknowledged.
+                // Each batch is sent after the one before was acknowledged. Only a leader that does not know yet that it
+                // was deposed lacks some, as in Kafka: a client that asks again finds the right one.
                 Some((
                     error @ (OUT_OF_ORDER_SEQUENCE_NUMBER | UNKNOWN_PRODUCER_ID | INVALID_PRODUCER_EPOCH),
                     _,
                 )) => {
+                    if refused_since.get_or_insert_with(Instant::now).elapsed() < REFUSED_MAX {
+                        sleep(Duration::from_millis(500)).await;
+                        continue;
+                    }
                     self.history.violation(format!(
                         "{}-{}: {} was refused with error {error} after {sequence} records were acknowledged",
                         self.topic, self.partition, payloads[0],
                     ));
                     return false;
                 }
-                _ => sleep(Duration::from_millis(100)).await,
+                _ => {
+                    refused_since = None;
+                    sleep(Duration::from_millis(100)).await;
+                }
             }
         }
     }

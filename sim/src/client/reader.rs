@@ -24,7 +24,7 @@ impl Reader {
     pub async fn run(mut self) {
         let mut position = 0;
         let mut leader = None;
-        while !self.is_over.is_set() {
+        while !self.is_over.is_set() && self.history.violations().is_empty() {
             let host = match leader.take() {
                 Some(host) => host,
                 None => match self.client.leader(self.topic, self.partition).await {
