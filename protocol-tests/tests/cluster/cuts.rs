@@ -21,7 +21,7 @@ fn cluster() -> Option<Cluster> {
     Some(cluster)
 }
 
-/// Its session ends, others lead, and what it still takes it cannot acknowledge.
+/// C062: Its session ends, others lead, and what it still takes it cannot acknowledge.
 #[test]
 fn a_leader_that_lost_zookeeper_only_acknowledges_nothing_alone() {
     let Some(cluster) = cluster() else { return };

@@ -1,6 +1,7 @@
 //! Clusters on a real ZooKeeper: what administrators, operators and clients of several brokers see.
 
 mod admin;
+mod cases;
 mod clients;
 mod cuts;
 mod failovers;

@@ -89,7 +89,7 @@ fn a_drained_broker_leads_nothing_and_may_be_stopped() {
     assert!(stuck.stderr.contains("every other broker has a replica already"), "{}", stuck.stderr);
 }
 
-/// A client library sees brokers go and come, and none of its callers sees an error.
+/// C096: A client library sees brokers go and come, and none of its callers sees an error.
 #[test]
 fn a_rolling_restart_shows_no_client_an_error() {
     if !has_java() {

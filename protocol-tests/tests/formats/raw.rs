@@ -337,6 +337,7 @@ fn old_layouts_have_their_length() {
     }
 }
 
+/// KAFKA-1841
 #[test]
 fn offsets_of_old_groups_are_kept_apart() {
     let mut peer = Peer::start();

@@ -98,6 +98,7 @@ impl World {
     }
 }
 
+/// KAFKA-1841
 #[tokio::test]
 async fn an_offset_of_an_old_consumer_stands_in_its_node() {
     use crate::coordination::StoreError;

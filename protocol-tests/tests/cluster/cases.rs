@@ -1,0 +1,363 @@
+//! Cases of `cases.toml` that one broker cannot show: leaders and coordinators that move, followers, brokers that are gone.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+
+use bytes::Bytes;
+use protocol_tests::batch::Batch;
+use protocol_tests::requests::{fetch_request, produce_request, values};
+use protocol_tests::{Cluster, Connection, Tools, announce, wait_for};
+use wire::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
+use wire::delete_records_request::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
+use wire::describe_cluster_request::DescribeClusterRequest;
+use wire::elect_leaders_request::{ElectLeadersRequest, TopicPartitions};
+use wire::find_coordinator_request::FindCoordinatorRequest;
+use wire::init_producer_id_request::InitProducerIdRequest;
+use wire::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
+use wire::list_groups_request::ListGroupsRequest;
+use wire::metadata_request::MetadataRequest;
+use wire::offset_for_leader_epoch_request::{
+    OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+use wire::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
+
+use crate::has_java;
+
+/// Create times of records: 2023-11-14.
+const T0: i64 = 1_700_000_000_000;
+/// Sessions that a busy machine does not end.
+const SETTINGS: &[(&str, &str)] = &[("zookeeper.session.timeout.ms", "6000")];
+const NONE: i16 = 0;
+const LEADER_NOT_AVAILABLE: i16 = 5;
+const NOT_LEADER_OR_FOLLOWER: i16 = 6;
+const FENCED_LEADER_EPOCH: i16 = 74;
+const UNKNOWN_LEADER_EPOCH: i16 = 75;
+
+/// Of the brokers 1, 2 and 3, in this order.
+fn addresses(cluster: &Cluster) -> Vec<String> {
+    cluster.bootstrap().split(',').map(str::to_owned).collect()
+}
+
+/// Asks the controller for other replicas, and waits until they are all there are.
+#[track_caller]
+fn reassign(cluster: &Cluster, topic: &str, index: i32, replicas: &[i32]) {
+    let partition = ReassignablePartition { partition_index: index, replicas: Some(replicas.to_vec()) };
+    let topics = vec![ReassignableTopic { name: topic.into(), partitions: vec![partition] }];
+    let request = AlterPartitionReassignmentsRequest { timeout_ms: 30_000, topics, ..Default::default() };
+    wait_for("the controller to move replicas", || {
+        let answer = cluster.connect(cluster.controller(0)).try_call(0, &request).ok()?;
+        (answer.error_code == NONE && answer.responses[0].partitions[0].error_code == NONE).then_some(())
+    });
+    wait_for(&format!("{topic}-{index} on {replicas:?}"), || {
+        let partition = cluster.partition(topic, index, 0)?;
+        (partition.replica_nodes == replicas && partition.isr_nodes.len() == replicas.len()).then_some(())
+    });
+}
+
+/// Makes this replica the preferred leader, and the leader.
+#[track_caller]
+fn lead(cluster: &Cluster, topic: &str, index: i32, leader: i32) {
+    let mut replicas = cluster.partition(topic, index, 0).expect("the partition").replica_nodes;
+    replicas.sort_by_key(|id| *id != leader);
+    reassign(cluster, topic, index, &replicas);
+    let partitions = TopicPartitions { topic: topic.into(), partitions: vec![index] };
+    let request = ElectLeadersRequest {
+        election_type: 0,
+        topic_partitions: Some(vec![partitions]),
+        timeout_ms: 30_000,
+    };
+    wait_for(&format!("{leader} to lead {topic}-{index}"), || {
+        // That it leads already is an error too.
+        let _ = cluster.connect(cluster.controller(0)).try_call(1, &request);
+        (cluster.partition(topic, index, 0)?.leader_id == leader).then_some(())
+    });
+}
+
+/// Runs `script` while `work` runs in threads that look whether they shall stop.
+fn beside(work: &[&(dyn Fn(&AtomicBool) + Sync)], script: impl FnOnce()) {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = Stop(&is_over);
+        for work in work {
+            scope.spawn(|| work(&is_over));
+        }
+        script();
+    });
+}
+
+/// Asks a broker for a partition in several versions again and again, and notes the error codes.
+fn fetch_until(is_over: &AtomicBool, addresses: &[String], codes: &Mutex<BTreeSet<i16>>) {
+    let mut connections: Vec<Connection> =
+        addresses.iter().map(|address| Connection::open(address)).collect();
+    // Who leads it waits, and leaves the machine to others.
+    let mut request = fetch_request("t", &[(0, 0)], 1 << 20);
+    (request.max_wait_ms, request.min_bytes) = (50, 1 << 20);
+    while !is_over.load(Ordering::SeqCst) {
+        for version in [4, 11, 12] {
+            for connection in &mut connections {
+                let answer = connection.call(version, &request);
+                let code = answer.responses[0].partitions[0].error_code;
+                codes.lock().expect("a set of codes").extend([answer.error_code, code]);
+            }
+        }
+    }
+}
+
+/// Writes one record after the other as an idempotent producer that repeats what was refused, and notes the error
+/// codes; gives the number of records.
+fn produce_until(is_over: &AtomicBool, addresses: &[String], codes: &Mutex<BTreeSet<i16>>) -> i32 {
+    let mut any = Connection::open(&addresses[0]);
+    let request = InitProducerIdRequest {
+        transactional_id: None,
+        transaction_timeout_ms: 60_000,
+        ..Default::default()
+    };
+    let id = wait_for("a producer id", || Some(any.call(4, &request)).filter(|id| id.error_code == NONE));
+    let mut sequence = 0;
+    while !is_over.load(Ordering::SeqCst) {
+        let leader = any.metadata(Some("t")).topics[0].partitions[0].leader_id;
+        let Ok(position) = usize::try_from(leader - 1) else { continue };
+        let mut connection = Connection::open(&addresses[position]);
+        while !is_over.load(Ordering::SeqCst) {
+            let mut batch = Batch::of(&format!("r{sequence}"), 1, T0);
+            (batch.producer_id, batch.producer_epoch) = (id.producer_id, id.producer_epoch);
+            batch.base_sequence = sequence;
+            let answer = connection.call(7, &produce_request("t", -1, vec![(0, batch.encode())]));
+            let code = answer.responses[0].partition_responses[0].error_code;
+            codes.lock().expect("a set of codes").insert(code);
+            if code != NONE {
+                break;
+            }
+            sequence += 1;
+        }
+    }
+    sequence
+}
+
+/// C009, C057
+#[test]
+fn answers_while_leaders_move_are_those_that_clients_expect() {
+    if !has_java() {
+        return;
+    }
+    let cluster = Cluster::of_three(SETTINGS);
+    cluster.create_topic("t", &[&[1, 2]]);
+    for id in 1..=3 {
+        let knows =
+            || (!cluster.connect(id).metadata(Some("t")).topics[0].partitions.is_empty()).then_some(());
+        wait_for("every broker to know the topic", knows);
+    }
+    let (fetched, produced) = (Mutex::default(), Mutex::default());
+    let count = AtomicI32::new(0);
+    let addresses = addresses(&cluster);
+    beside(
+        &[
+            // Former replicas, and brokers that never were one, are asked as well.
+            &|is_over| fetch_until(is_over, &addresses, &fetched),
+            &|is_over| count.store(produce_until(is_over, &addresses, &produced), Ordering::SeqCst),
+        ],
+        || {
+            for pair in [[2, 3], [3, 1], [1, 2], [2, 3], [3, 1]] {
+                reassign(&cluster, "t", 0, &pair);
+                for leader in [pair[1], pair[0], pair[1], pair[0]] {
+                    lead(&cluster, "t", 0, leader);
+                }
+            }
+        },
+    );
+    let fetched = fetched.into_inner().expect("a set of codes");
+    let produced = produced.into_inner().expect("a set of codes");
+    announce(&format!("cluster: fetch answered {fetched:?}, produce {produced:?}"));
+    let expected = [0, 1, 5, 6, 9, 56, 74, 75, 78, 100, 103].into();
+    assert!(fetched.is_subset(&expected) && fetched.contains(&NOT_LEADER_OR_FOLLOWER), "{fetched:?}");
+    assert!(produced.is_subset(&[0, 5, 6, 7, 19, 20, 56].into()), "{produced:?}");
+    // No record is lost or there twice.
+    let leader = cluster.leader("t", 0, 0);
+    let found = values(&cluster.connect(leader).fetch_all("t", 0, 0));
+    let wanted: Vec<String> = (0..count.into_inner()).map(|number| format!("r{number}-0")).collect();
+    assert!(
+        found.starts_with(&wanted) && found.len() <= wanted.len() + 1,
+        "{} of {}",
+        found.len(),
+        wanted.len()
+    );
+}
+
+/// The end of an epoch by OffsetForLeaderEpoch, or the error code.
+#[track_caller]
+fn epoch_end(connection: &mut Connection, current: i32, asked: i32) -> Result<(i32, i64), i16> {
+    let partition =
+        OffsetForLeaderPartition { partition: 0, current_leader_epoch: current, leader_epoch: asked };
+    let topics = vec![OffsetForLeaderTopic { topic: "t".into(), partitions: vec![partition] }];
+    let answer = connection.call(3, &OffsetForLeaderEpochRequest { replica_id: -2, topics });
+    let partition = &answer.topics[0].partitions[0];
+    if partition.error_code == NONE {
+        Ok((partition.leader_epoch, partition.end_offset))
+    } else {
+        Err(partition.error_code)
+    }
+}
+
+/// C014, C024
+#[test]
+fn followers_and_old_epochs_are_refused_with_their_own_codes() {
+    if !has_java() {
+        return;
+    }
+    let cluster = Cluster::of_three(SETTINGS);
+    cluster.create_topic("t", &[&[1, 2]]);
+    let epoch = |leader: i32| cluster.partition("t", 0, 0).filter(|found| found.leader_id == leader);
+    let epoch = |leader: i32| wait_for("the leader", || epoch(leader)).leader_epoch;
+    let first = epoch(1);
+    cluster.connect(1).append("t", 0, &Batch::of("a", 10, T0));
+    lead(&cluster, "t", 0, 2);
+    lead(&cluster, "t", 0, 1);
+    let second = epoch(1);
+    assert!(second >= first + 2);
+    cluster.connect(1).append("t", 0, &Batch::of("b", 10, T0));
+    let mut leader = cluster.connect(1);
+    assert_eq!(epoch_end(&mut leader, -1, first), Ok((first, 10)));
+    assert_eq!(epoch_end(&mut leader, -1, first + 1), Ok((first, 10)));
+    assert_eq!(epoch_end(&mut leader, -1, second), Ok((second, 20)));
+    assert_eq!(epoch_end(&mut leader, -1, second + 4), Ok((-1, -1)));
+    assert_eq!(epoch_end(&mut leader, -1, -1), Ok((-1, -1)));
+    assert_eq!(epoch_end(&mut leader, first, first), Err(FENCED_LEADER_EPOCH));
+    assert_eq!(epoch_end(&mut leader, second + 1, first), Err(UNKNOWN_LEADER_EPOCH));
+    let mut follower = cluster.connect(2);
+    assert_eq!(epoch_end(&mut follower, -1, first), Err(NOT_LEADER_OR_FOLLOWER));
+    let partition = DeleteRecordsPartition { partition_index: 0, offset: 5 };
+    let topics = vec![DeleteRecordsTopic { name: "t".into(), partitions: vec![partition] }];
+    let request = DeleteRecordsRequest { topics, timeout_ms: 30_000 };
+    let answer = follower.call(2, &request);
+    assert_eq!(answer.topics[0].partitions[0].error_code, NOT_LEADER_OR_FOLLOWER);
+    // The leader does it, and with it every replica.
+    let answer = leader.call(2, &request);
+    let partition = &answer.topics[0].partitions[0];
+    assert_eq!((partition.error_code, partition.low_watermark), (NONE, 5));
+    assert_eq!(leader.log_start("t", 0), 5);
+    lead(&cluster, "t", 0, 2);
+    assert_eq!(cluster.connect(2).log_start("t", 0), 5);
+}
+
+/// C084
+#[test]
+fn a_cluster_without_one_of_its_brokers_is_described_as_it_is() {
+    if !has_java() {
+        return;
+    }
+    let mut cluster = Cluster::of_three(SETTINGS);
+    cluster.create_topic("t", &[&[3, 1]]);
+    cluster.create_topic("alone", &[&[3]]);
+    let znode = cluster.zookeeper().dump("/cluster").remove("/id").expect("/cluster/id");
+    let ids: BTreeSet<String> = (1..=3)
+        .flat_map(|id| {
+            let mut connection = cluster.connect(id);
+            let described = connection.call(0, &DescribeClusterRequest::default());
+            assert!((1..=3).contains(&described.controller_id), "{described:?}");
+            let metadata =
+                connection.call(7, &MetadataRequest { topics: Some(Vec::new()), ..Default::default() });
+            [described.cluster_id.to_string(), metadata.cluster_id.expect("a cluster id").to_string()]
+        })
+        .collect();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    assert!(znode.data.contains(ids.first().expect("one id")), "{ids:?} but {}", znode.data);
+    cluster.broker(3).kill();
+    cluster.wait_until_gone(3);
+    assert_eq!(cluster.leader("t", 0, 3), 1);
+    let metadata = cluster.connect(1).metadata(Some("alone"));
+    assert_eq!(metadata.brokers.iter().map(|broker| broker.node_id).collect::<BTreeSet<_>>(), [1, 2].into());
+    let alone = &metadata.topics[0].partitions[0];
+    assert_eq!((alone.error_code, alone.leader_id), (LEADER_NOT_AVAILABLE, -1));
+    let mut tools = Tools::of("4.3.1");
+    let described = tools.run("kafka-topics", &["--bootstrap-server", &cluster.bootstrap(), "--describe"]);
+    assert!(described.contains("Leader: 1") && described.contains("Leader: none"), "{described}");
+}
+
+/// A member of a stable group of one, on the broker that coordinates it.
+#[track_caller]
+fn join_alone(coordinator: &mut Connection, group: &str) {
+    let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: Bytes::new() };
+    let request = JoinGroupRequest {
+        group_id: group.into(),
+        session_timeout_ms: 300_000,
+        rebalance_timeout_ms: 300_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![protocol],
+        ..Default::default()
+    };
+    let joined = coordinator.call(3, &request);
+    assert_eq!(joined.error_code, NONE, "JoinGroup");
+    let assignment = SyncGroupRequestAssignment {
+        member_id: joined.member_id.clone(),
+        assignment: Bytes::from_static(b"all"),
+    };
+    let request = SyncGroupRequest {
+        group_id: group.into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id,
+        assignments: vec![assignment],
+        ..Default::default()
+    };
+    assert_eq!(coordinator.call(3, &request).error_code, NONE, "SyncGroup");
+}
+
+/// The brokers that say that the group is stable, asked one after the other.
+fn reporters(addresses: &[String], group: &str) -> Vec<i32> {
+    let request = ListGroupsRequest { states_filter: vec!["Stable".into()], ..Default::default() };
+    let reports = |address: &String| {
+        let answer = Connection::open(address).call(4, &request);
+        answer.groups.iter().any(|found| &*found.group_id == group)
+    };
+    (1..).zip(addresses).filter(|(_, address)| reports(address)).map(|(id, _)| id).collect()
+}
+
+/// C085
+#[test]
+fn a_group_whose_coordinator_moves_is_never_reported_twice() {
+    if !has_java() {
+        return;
+    }
+    let cluster = Cluster::of_three(&[SETTINGS[0], ("offsets.topic.num.partitions", "1")]);
+    wait_for("a coordinator", || {
+        let request = FindCoordinatorRequest { key: "g".into(), ..Default::default() };
+        (cluster.connect(1).call(3, &request).error_code == NONE).then_some(())
+    });
+    cluster.wait_for_isr("__consumer_offsets", 0, &[1, 2, 3], 0);
+    lead(&cluster, "__consumer_offsets", 0, 1);
+    let mut coordinator = cluster.connect(1);
+    coordinator.wait_for_coordinator("g");
+    join_alone(&mut coordinator, "g");
+    let addresses = addresses(&cluster);
+    assert_eq!(reporters(&addresses, "g"), [1]);
+    let watch = |is_over: &AtomicBool| {
+        let mut before = reporters(&addresses, "g");
+        while !is_over.load(Ordering::SeqCst) {
+            let now = reporters(&addresses, "g");
+            // Who says so in both rounds has coordinated it all the time, and nobody who was asked in between has.
+            for same in before.iter().filter(|id| now.contains(id)) {
+                let is_alone =
+                    before.iter().all(|other| other <= same) && now.iter().all(|other| other >= same);
+                assert!(is_alone, "{before:?}, then {now:?}");
+            }
+            before = now;
+        }
+    };
+    beside(&[&watch], || {
+        for leader in [2, 1, 3, 2, 3, 1, 2, 1] {
+            lead(&cluster, "__consumer_offsets", 0, leader);
+            wait_for("the new coordinator to know the group", || {
+                (reporters(&addresses, "g") == [leader]).then_some(())
+            });
+        }
+    });
+}
