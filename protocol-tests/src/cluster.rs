@@ -116,6 +116,17 @@ impl Cluster {
         wait_for("all brokers", || (connection.metadata(None).brokers.len() == running).then_some(()));
     }
 
+    /// Starts one more Barnabas, with the log directories `data` and `more`.
+    #[track_caller]
+    pub fn add_with_two_folders(&mut self, id: i32) {
+        self.add(id, Server::Barnabas);
+        let broker = self.broker(id);
+        broker.stop();
+        let folders = format!("{},{}", broker.data_dir().display(), broker.dir().join("more").display());
+        broker.set("log.dirs", &folders);
+        broker.start_again();
+    }
+
     pub fn broker(&mut self, id: i32) -> &mut Broker {
         self.brokers.get_mut(&id).expect("the cluster has this broker")
     }

@@ -153,7 +153,7 @@ impl LogDirectory {
         match outcome {
             Ok(value) => Ok(value),
             Err(source) if is_disk_full(&source) => {
-                self.note_room(false);
+                self.note_full(0);
                 DiskFullSnafu { doing, path }.fail()
             }
             // Nothing is wrong with the disk: a truncation took what a reader was about to read.

@@ -21,6 +21,8 @@ pub(super) struct Room {
     granted_bytes: AtomicI64,
     /// Records were refused, or would be.
     is_short: AtomicBool,
+    /// The largest that were refused since then: as long as they would be again, room is short.
+    refused_bytes: AtomicI64,
 }
 
 /// What bytes are taken for.
@@ -65,20 +67,24 @@ impl LogDirectory {
         let Some(Free { bytes, reserve_bytes }) = self.free() else { return Ok(()) };
         let left = bytes.saturating_sub(wanted);
         self.room.granted_bytes.store((left / GRANTED_PART).max(0), Ordering::Relaxed);
-        self.note_room(left >= 0);
-        let may_take = left >= 0 || (claim == Claim::State && left + reserve_bytes / 2 >= 0);
-        if may_take {
-            Ok(())
-        } else {
-            DiskFullSnafu { doing: "appending to logs in", path: self.path() }.fail()
+        if left >= 0 {
+            self.note_room(left);
+            return Ok(());
         }
+        if claim == Claim::State && left + reserve_bytes / 2 >= 0 {
+            return Ok(());
+        }
+        self.note_full(wanted);
+        DiskFullSnafu { doing: "appending to logs in", path: self.path() }.fail()
     }
 
     /// Looks whether there is room again, or none any more.
     pub(super) fn look_for_room(&self) {
         let is_asked = self.is_short_of_room() || self.room.reserve_bytes_max.load(Ordering::Relaxed) > 0;
-        if let Some(free) = is_asked.then(|| self.free()).flatten() {
-            self.note_room(free.bytes > 0);
+        match is_asked.then(|| self.free()).flatten() {
+            Some(free) if free.bytes > 0 => self.note_room(free.bytes),
+            Some(_) => self.note_full(0),
+            None => {}
         }
     }
 
@@ -92,16 +98,21 @@ impl LogDirectory {
         Some(Free { bytes: usable_bytes - reserve_bytes, reserve_bytes })
     }
 
-    /// The volume took no more, or records had to leave it its reserve; or that is over. Told once each.
-    pub(super) fn note_room(&self, is_there: bool) {
-        if self.room.is_short.swap(!is_there, Ordering::Relaxed) != is_there {
-            return;
-        }
-        let directory = self.path().display();
-        if is_there {
-            info!(%directory, "there is room for records again");
-        } else {
+    /// The volume took no more, or so many bytes of records had to leave it its reserve. Told once.
+    pub(super) fn note_full(&self, refused_bytes: i64) {
+        self.room.refused_bytes.fetch_max(refused_bytes, Ordering::Relaxed);
+        if !self.room.is_short.swap(true, Ordering::Relaxed) {
+            let directory = self.path().display();
             error!(%directory, "no room left: records are refused until there is, reads go on");
+        }
+    }
+
+    /// There is this much for records.
+    fn note_room(&self, free_bytes: i64) {
+        let is_enough = free_bytes >= self.room.refused_bytes.load(Ordering::Relaxed);
+        if is_enough && self.room.is_short.swap(false, Ordering::Relaxed) {
+            self.room.refused_bytes.store(0, Ordering::Relaxed);
+            info!(directory = %self.path().display(), "there is room for records again");
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use wire::ApiKey;
 use wire::Uuid;
+use wire::alter_replica_log_dirs_request::{
+    AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
+};
 use wire::api_versions_request::ApiVersionsRequest;
 use wire::create_acls_request::{AclCreation, CreateAclsRequest};
 use wire::delete_acls_request::{DeleteAclsFilter, DeleteAclsRequest};
@@ -33,6 +36,7 @@ pub const CASES: &[Case] = &[
     Case { name: "all", api: ApiKey::ElectLeaders, versions: 0..=2, run: elect_leaders },
     Case { name: "all", api: ApiKey::ListPartitionReassignments, versions: 0..=0, run: list_reassignments },
     Case { name: "all", api: ApiKey::DescribeLogDirs, versions: 0..=5, run: describe_log_dirs },
+    Case { name: "all", api: ApiKey::AlterReplicaLogDirs, versions: 0..=2, run: alter_log_dirs },
     Case { name: "no authorizer", api: ApiKey::DescribeAcls, versions: 0..=3, run: describe_acls },
     Case { name: "no authorizer", api: ApiKey::CreateAcls, versions: 0..=3, run: create_acls },
     Case { name: "no authorizer", api: ApiKey::DeleteAcls, versions: 0..=3, run: delete_acls },
@@ -199,6 +203,40 @@ fn describe_log_dirs(session: &mut Session, version: i16) {
             }
         }
     });
+}
+
+fn alter_log_dirs(session: &mut Session, version: i16) {
+    let dirs = session.quietly(2, &DescribeLogDirsRequest { topics: Some(Vec::new()) });
+    let own = dirs.results.first().map(|dir| dir.log_dir.to_string()).unwrap_or_default();
+    let long = "x".repeat(240);
+    let mut ask = |what: &str, moves: &[(&str, &str, &[i32])]| {
+        let dirs = moves.iter().map(|(path, topic, partitions)| {
+            let topics =
+                vec![AlterReplicaLogDirTopic { name: (*topic).into(), partitions: partitions.to_vec() }];
+            AlterReplicaLogDir { path: (*path).into(), topics }
+        });
+        let request = AlterReplicaLogDirsRequest { dirs: dirs.collect() };
+        session.ask_and(what, version, &request, |response| {
+            response.results.sort_by(|left, right| left.topic_name.cmp(&right.topic_name));
+            for topic in &mut response.results {
+                topic.partitions.sort_by_key(|partition| partition.partition_index);
+            }
+        });
+    };
+    ask("nothing", &[]);
+    ask("where it is", &[(&own, FILLED, &[0])]);
+    ask("no such directory", &[("/nowhere", FILLED, &[0])]);
+    ask("no path", &[("", FILLED, &[0])]);
+    ask("a slash more", &[(&format!("{own}/"), FILLED, &[0])]);
+    ask("missing topic", &[(&own, MISSING, &[0])]);
+    ask("missing topic and directory", &[("/nowhere", MISSING, &[0])]);
+    ask("missing partition", &[(&own, FILLED, &[0, 77, -1])]);
+    ask("long name", &[(&own, &long, &[0])]);
+    ask("long name and no such directory", &[("/nowhere", &long, &[0])]);
+    ask("bad name", &[(&own, "a b", &[0])]);
+    ask("no name", &[(&own, "", &[0])]);
+    ask("twice", &[(&own, FILLED, &[0]), ("/nowhere", FILLED, &[0]), (&own, EMPTY, &[0])]);
+    ask("twice, the other way", &[("/nowhere", FILLED, &[0]), (&own, FILLED, &[0])]);
 }
 
 fn describe_acls(session: &mut Session, version: i16) {
