@@ -44,7 +44,7 @@ pub(super) async fn run_isr(
             () = &mut stopping => return,
         }
         let (replicas, now) = (Arc::clone(&replicas), clock.now());
-        if let Err(error) = tokio::task::spawn_blocking(move || replicas.isr_tick(now)).await {
+        if let Err(error) = task::blocking(move || replicas.isr_tick(now)).await {
             error!(%error, "the look after lagging followers panicked");
         }
     }
