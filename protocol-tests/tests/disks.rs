@@ -96,10 +96,10 @@ fn tools_move_replicas(version: &'static str) {
     let arguments = ["--bootstrap-server", &address, "--reassignment-json-file", &file];
     let throttle = ["--execute", "--replica-alter-log-dirs-throttle", "100000000"];
     let text = tools.run("kafka-reassign-partitions", &[&arguments[..], &throttle].concat());
-    for index in 0..2 {
+    for (index, to) in to.iter().enumerate() {
         let line = format!(
             "Successfully started moving log directory to {} for replica moved-{index} with broker 1",
-            to[index].display()
+            to.display()
         );
         assert!(text.contains(&line), "{text}");
     }
@@ -342,9 +342,9 @@ fn a_full_disk_refuses_records_while_reads_go_on_and_recovers_by_itself() {
     connection.wait_for_coordinator("readers");
     let mut large = Batch::of("k", 1, T0);
     large.records[0].value = Some(Bytes::from(vec![b'x'; 500_000]));
-    let mut appended = 0;
+    let mut appended = 0_usize;
     let refused = loop {
-        let topic = if appended % 2 == 0 { "first" } else { "second" };
+        let topic = if appended.is_multiple_of(2) { "first" } else { "second" };
         let answer = connection.produce(topic, vec![(0, large.encode())]).remove(0);
         if answer.error_code != NONE {
             break answer.error_code;
@@ -357,7 +357,7 @@ fn a_full_disk_refuses_records_while_reads_go_on_and_recovers_by_itself() {
     // Half of the reserve is for what coordinators write.
     assert_eq!(connection.commit("readers", "first", 0, 7), NONE);
     assert_eq!(connection.committed("readers", "first", 0), 7);
-    assert_eq!(connection.fetch_all("first", 0, 0).len(), (appended + 1) / 2);
+    assert_eq!(connection.fetch_all("first", 0, 0).len(), appended.div_ceil(2));
     let full = log_dirs(&mut connection);
     assert!(full[0].error_code == NONE && full[0].usable_bytes < 3 << 20, "{full:?}");
     // What is deleted goes at once, not after file.delete.delay.ms.
@@ -370,7 +370,7 @@ fn a_full_disk_refuses_records_while_reads_go_on_and_recovers_by_itself() {
     assert!(broker.log().contains("there is room for records again"));
     broker.restart();
     let mut connection = Connection::open(&broker.address());
-    assert!(connection.fetch_all("first", 0, 0).len() > (appended + 1) / 2);
+    assert!(connection.fetch_all("first", 0, 0).len() > appended.div_ceil(2));
     assert_eq!(connection.committed("readers", "first", 0), 7);
 }
 
