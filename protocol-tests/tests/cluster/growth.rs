@@ -2,7 +2,7 @@
 //! `BARNABAS_TEST_SCALE=20` creates and deletes 1,000 topics.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -28,10 +28,13 @@ fn a_cluster_grows_and_shrinks_under_load() {
         (0..PARTITIONS).map(|index| (0..3).map(|at| (index + at) % 3 + 1).collect()).collect();
     let spread: Vec<&[i32]> = spread.iter().map(Vec::as_slice).collect();
     cluster.create_topic("many", &spread);
-    let stops = AtomicBool::new(false);
+    let (stops, made, wanted) = (AtomicBool::new(false), AtomicUsize::new(0), scaled(50));
+    // Of the three, the one that stays.
     let bootstrap = cluster.bootstrap();
+    let address = bootstrap.rsplit(',').next().expect("three brokers");
     thread::scope(|scope| {
-        let churn = scope.spawn(|| churn(&bootstrap, scaled(50), &stops));
+        let _stop = Stop(&stops);
+        scope.spawn(|| churn(address, wanted, &made, &stops));
         let _cluster = under_load(cluster, &[3, 4, 5], |cluster, writer| {
             cluster.add(4, Server::Barnabas);
             cluster.add(5, Server::Barnabas);
@@ -45,11 +48,21 @@ fn a_cluster_grows_and_shrinks_under_load() {
                 cluster.wait_for_brokers_gone(4 - usize::try_from(id).expect("a small id") + 1);
                 writer.wait_for_more(50);
             }
+            wait_within(Duration::from_secs(900), "enough topics", || {
+                (made.load(Ordering::SeqCst) >= wanted).then_some(())
+            });
         });
-        stops.store(true, Ordering::SeqCst);
-        let made = churn.join().expect("topics come and go");
-        announce(&format!("growth: {made} topics were created and deleted meanwhile"));
+        announce(&format!("growth: {wanted} topics were created and deleted meanwhile"));
     });
+}
+
+/// A failing script must not leave topics coming and going for ever.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Half of the partitions go to the new brokers, not faster than they may.
@@ -82,33 +95,36 @@ fn drain(cluster: &Cluster, id: i32) {
     drained.expect_success("barnabas drain");
 }
 
-/// Creates and deletes topics through whichever broker answers; how many.
-fn churn(bootstrap: &str, wanted: usize, stops: &AtomicBool) -> usize {
-    let addresses: Vec<&str> = bootstrap.split(',').collect();
-    let mut made = 0;
-    while made < wanted && !stops.load(Ordering::SeqCst) {
-        // The one that stays.
-        let Some(mut connection) = addresses.get(2).and_then(|address| Connection::try_open(address)) else {
-            continue;
-        };
+/// So many topics are created by one request, and deleted by the next.
+const TOGETHER: usize = 10;
+
+/// Creates and deletes topics until there were enough, counting them in `made`.
+fn churn(address: &str, wanted: usize, made: &AtomicUsize, stops: &AtomicBool) {
+    while made.load(Ordering::SeqCst) < wanted && !stops.load(Ordering::SeqCst) {
+        let Some(mut connection) = Connection::try_open(address) else { continue };
         connection.set_limit(Duration::from_secs(30));
-        let name = format!("churn-{made}");
-        let mut wanted = topic(&name, 1, &[]);
-        wanted.replication_factor = 2;
-        let create = CreateTopicsRequest { topics: vec![wanted], timeout_ms: 20_000, ..Default::default() };
+        let from = made.load(Ordering::SeqCst);
+        let names: Vec<String> = (from..from + TOGETHER).map(|number| format!("churn-{number}")).collect();
+        let topics = names.iter().map(|name| {
+            let mut wanted = topic(name, 1, &[]);
+            wanted.replication_factor = 2;
+            wanted
+        });
+        let create =
+            CreateTopicsRequest { topics: topics.collect(), timeout_ms: 20_000, ..Default::default() };
         let Ok(created) = connection.try_call(5, &create) else { continue };
-        let code = created.topics[0].error_code;
-        // It is there already, or its broker has just gone.
-        if code != 0 && code != 36 {
+        // They are there already, or a broker has just gone.
+        if created.topics.iter().any(|created| created.error_code != 0 && created.error_code != 36) {
             continue;
         }
         let delete = DeleteTopicsRequest {
-            topic_names: vec![name.as_str().into()],
+            topic_names: names.iter().map(|name| name.as_str().into()).collect(),
             timeout_ms: 20_000,
             ..Default::default()
         };
         let deleted = connection.try_call(5, &delete);
-        made += usize::from(deleted.is_ok_and(|deleted| deleted.responses[0].error_code == 0));
+        if deleted.is_ok_and(|deleted| deleted.responses.iter().all(|deleted| deleted.error_code == 0)) {
+            made.fetch_add(TOGETHER, Ordering::SeqCst);
+        }
     }
-    made
 }
