@@ -292,11 +292,6 @@ fn owners(tree: &std::collections::BTreeMap<String, Znode>) -> Vec<String> {
 }
 
 #[test]
-fn the_mirror_maker_of_0_8_2_2_works_through_the_port() {
-    mirror("0.8.2.2");
-}
-
-#[test]
 fn the_mirror_maker_of_0_10_2_2_works_through_the_port() {
     mirror("0.10.2.2");
 }
