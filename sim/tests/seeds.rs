@@ -4,7 +4,8 @@ use std::process::Command;
 
 #[track_caller]
 fn run(arguments: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_sim")).args(arguments).output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_sim")).args(arguments).output().expect("start the simulation");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
