@@ -27,7 +27,7 @@ pub(super) struct Loader<'a> {
 
 /// What a new controller finds.
 pub(super) struct Loaded {
-    /// Brokers that went and came back unseen have an epoch of before they came back.
+    /// Brokers that went and came back unseen are not among it: what they led, others lead first.
     pub snapshot: Snapshot,
     /// All brokers as they are registered now, if there are such.
     pub returned: Option<Vec<BrokerRegistration>>,
@@ -78,10 +78,8 @@ impl Loader<'_> {
         let states = self.leaderships(&topics).await?;
         let marked_for_deletion = self.deleted_topics().await?;
         let returned = returned_unseen(&registered, &states);
-        let mut brokers = registered.clone();
-        brokers.iter_mut().filter(|broker| returned.contains(&broker.id)).for_each(|broker| {
-            broker.epoch.0 -= 1;
-        });
+        let stayed = registered.iter().filter(|broker| !returned.contains(&broker.id));
+        let brokers = stayed.cloned().collect();
         let leaderships = states.into_iter().map(|state| (state.of, state.leadership)).collect();
         let snapshot = Snapshot { controller_epoch, brokers, topics, leaderships, marked_for_deletion };
         Ok(Loaded { snapshot, returned: (!returned.is_empty()).then_some(registered) })

@@ -57,7 +57,8 @@ impl Reader {
             vec![FetchTopic { topic: self.topic.into(), partitions: vec![partition], ..Default::default() }];
         let request =
             FetchRequest { max_wait_ms: 500, min_bytes: 1, max_bytes: 1 << 20, topics, ..Default::default() };
-        let response = self.client.call(host, 11, &request).await?;
+        // From version 11 on a follower answers as well, and one that lags does not have the offset.
+        let response = self.client.call(host, 10, &request).await?;
         let found = response.responses.into_iter().next()?.partitions.into_iter().next()?;
         match found.error_code {
             0 => {}
