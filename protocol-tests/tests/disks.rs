@@ -197,6 +197,7 @@ fn limit_moves(connection: &mut Connection, bytes_per_second: &str) {
 fn allow_failures(broker: &mut Broker) {
     for text in [
         "the log directory is offline from now on",
+        "the disk fails",
         "a log directory has a problem",
         "a log has a problem",
         "a log directory has failed",
