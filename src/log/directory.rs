@@ -258,7 +258,11 @@ impl LogDirectory {
         let mut known = self.checkpoint(which).lock();
         let offsets = offsets(&known.offsets);
         if known.offsets == offsets && known.file == CheckpointFile::Same {
-            return Ok(());
+            // Where nothing changes, this look is what finds a disk that is gone.
+            let path = self.path.join(which.file_name());
+            if self.check(self.fs.exists(&path), "looking for", &path)? {
+                return Ok(());
+            }
         }
         known.offsets = offsets;
         self.write_known(which, &mut known)
