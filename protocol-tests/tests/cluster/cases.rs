@@ -7,8 +7,9 @@ use std::thread;
 
 use bytes::Bytes;
 use protocol_tests::batch::Batch;
-use protocol_tests::requests::{fetch_request, produce_request, values};
+use protocol_tests::requests::{EARLIEST, LATEST, fetch_request, produce_request, values};
 use protocol_tests::{Cluster, Connection, Tools, announce, wait_for};
+use rustix::process::Signal;
 use wire::alter_partition_reassignments_request::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
@@ -16,6 +17,9 @@ use wire::delete_records_request::{DeleteRecordsPartition, DeleteRecordsRequest,
 use wire::describe_cluster_request::DescribeClusterRequest;
 use wire::elect_leaders_request::{ElectLeadersRequest, TopicPartitions};
 use wire::find_coordinator_request::FindCoordinatorRequest;
+use wire::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use wire::init_producer_id_request::InitProducerIdRequest;
 use wire::join_group_request::{JoinGroupRequest, JoinGroupRequestProtocol};
 use wire::list_groups_request::ListGroupsRequest;
@@ -247,6 +251,52 @@ fn followers_and_old_epochs_are_refused_with_their_own_codes() {
     assert_eq!(leader.log_start("t", 0), 5);
     lead(&cluster, "t", 0, 2);
     assert_eq!(cluster.connect(2).log_start("t", 0), 5);
+}
+
+/// C021
+#[test]
+fn retention_waits_for_a_follower_that_is_in_sync_and_stands_still() {
+    if !has_java() {
+        return;
+    }
+    let mut cluster = Cluster::of_three(&[
+        ("zookeeper.session.timeout.ms", "120000"),
+        ("replica.lag.time.max.ms", "120000"),
+        ("log.retention.check.interval.ms", "50"),
+        ("log.roll.ms", "100"),
+        ("log.initial.task.delay.ms", "100"),
+    ]);
+    cluster.create_topic("t", &[&[1, 2]]);
+    let mut leader = cluster.connect(1);
+    leader.append("t", 0, &Batch::of("a", 10, T0));
+    cluster.broker(2).signal(Signal::STOP);
+    // What was old when it came: all of it could go at once.
+    let answer = leader.call(7, &produce_request("t", 1, vec![(0, Batch::of("b", 10, T0 + 1_000).encode())]));
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, NONE);
+    let config = [("retention.ms", "1")];
+    alter_topic(&mut leader, "t", &config);
+    // What all replicas have goes, and nothing beyond.
+    wait_for("the committed records to be deleted", || {
+        let start = leader.offset_at("t", 0, EARLIEST).expect("the leader answers");
+        assert!(start <= leader.offset_at("t", 0, LATEST).expect("the leader answers"));
+        (start == 10).then_some(())
+    });
+    assert_eq!(leader.offset_at("t", 0, LATEST), Ok(10));
+    cluster.broker(2).signal(Signal::CONT);
+    wait_for("the rest to be deleted", || (leader.offset_at("t", 0, EARLIEST) == Ok(20)).then_some(()));
+}
+
+#[track_caller]
+fn alter_topic(connection: &mut Connection, topic: &str, configs: &[(&str, &str)]) {
+    let configs = configs.iter().map(|(name, value)| AlterableConfig {
+        name: (*name).into(),
+        config_operation: 0,
+        value: Some((*value).into()),
+    });
+    let resource =
+        AlterConfigsResource { resource_type: 2, resource_name: topic.into(), configs: configs.collect() };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+    assert_eq!(connection.call(1, &request).responses[0].error_code, NONE);
 }
 
 /// C084
