@@ -175,10 +175,11 @@ async fn look_up(
     let requested = LeaderEpoch(wanted.current_leader_epoch);
     let role =
         partition.check_leader_epoch(requested, needs_leader).map_err(|error| replica_error(&error))?;
-    let end = partition.visible_end(isolation);
     // Whatever the isolation: an old transaction that is still open unsettles nothing.
     let is_settled = isolation == Isolation::LogEnd
         || partition.visible_end(Isolation::HighWatermark) >= role.epoch_start_offset;
+    // Looked at afterwards: the high watermark may reach the epoch between the two looks.
+    let end = partition.visible_end(isolation);
     let unsettled =
         if context.version >= 5 { ErrorCode::OffsetNotAvailable } else { ErrorCode::LeaderNotAvailable };
     let found = match wanted.timestamp {
