@@ -455,7 +455,7 @@ impl Connection {
         }
         if received == 0 {
             self.input = BytesMut::new();
-            drop(self.reservation.take());
+            self.reservation.lower_to(0);
         } else if self.reservation.bytes() > TRICKLE_BYTES as u64 {
             let mut kept = BytesMut::with_capacity(received);
             kept.extend_from_slice(&self.input);

@@ -111,13 +111,6 @@ impl Reservation {
         self.bytes -= part.bytes;
         part
     }
-
-    /// The whole reservation, leaving an empty one.
-    pub(super) fn take(&mut self) -> Reservation {
-        let taken = Reservation { memory: Arc::clone(&self.memory), bytes: self.bytes };
-        self.bytes = 0;
-        taken
-    }
 }
 
 impl Drop for Reservation {
@@ -179,7 +172,7 @@ mod tests {
         assert!(large.raise_to(1000, Waker::noop()));
         let mut next = Reservation::empty(&memory);
         assert!(!next.raise_to(1, Waker::noop()));
-        drop(large.take());
+        large.lower_to(0);
         assert!(next.raise_to(1, Waker::noop()));
     }
 }
