@@ -46,42 +46,41 @@ pub fn find(api_key: i16) -> Option<&'static Api> {
     APIS.iter().find(|api| api.key as i16 == api_key)
 }
 
-/// A handler that gives a response without file ranges.
-macro_rules! plain {
-    ($module:ident, $request:ty) => {
+/// What decodes a request and begins its handler.
+macro_rules! handler {
+    ($request:ty, $is_in_order:expr, |$services:ident, $context:ident, $decoded:ident| $answer:expr) => {
         |services, context, reader| {
             begin(
                 services,
                 context,
                 reader,
-                |_| true,
-                |services, context, request: $request| async move {
-                    let response = super::$module::handle(&services, &context, request).await;
-                    respond::<$request>(&context, &response, Vec::new())
-                },
+                $is_in_order,
+                |$services, $context, $decoded: $request| async move { $answer },
             )
         }
+    };
+}
+
+/// A handler that gives a response without file ranges.
+macro_rules! plain {
+    ($module:ident, $request:ty) => {
+        handler!($request, |_| true, |services, context, request| {
+            let response = super::$module::handle(&services, &context, request).await;
+            respond::<$request>(&context, &response, Vec::new())
+        })
     };
 }
 
 /// A handler of what the controller alone serves: another broker has it answered there.
 macro_rules! forwarded {
     ($module:ident, $request:ty) => {
-        |services, context, reader| {
-            begin(
-                services,
-                context,
-                reader,
-                |_| true,
-                |services, context, request: $request| async move {
-                    let response = match super::forward::to_controller(&services, &context, &request).await {
-                        Some(response) => response,
-                        None => super::$module::handle(&services, &context, request).await,
-                    };
-                    respond::<$request>(&context, &response, Vec::new())
-                },
-            )
-        }
+        handler!($request, |_| true, |services, context, request| {
+            let response = match super::forward::to_controller(&services, &context, &request).await {
+                Some(response) => response,
+                None => super::$module::handle(&services, &context, request).await,
+            };
+            respond::<$request>(&context, &response, Vec::new())
+        })
     };
 }
 
@@ -91,17 +90,9 @@ macro_rules! special {
         special!($module, $request, |_| true)
     };
     ($module:ident, $request:ty, $is_in_order:expr) => {
-        |services, context, reader| {
-            begin(
-                services,
-                context,
-                reader,
-                $is_in_order,
-                |services, context, request: $request| async move {
-                    super::$module::answer(&services, &context, request).await
-                },
-            )
-        }
+        handler!($request, $is_in_order, |services, context, request| {
+            super::$module::answer(&services, &context, request).await
+        })
     };
 }
 
