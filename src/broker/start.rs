@@ -69,6 +69,7 @@ const READY_MAX: Duration = Duration::from_secs(300);
 const LOADING_UNSEEN_MAX: Duration = Duration::from_secs(1);
 /// How long the controller may take to tell of all topics.
 const TOPICS_MAX: Duration = Duration::from_secs(60);
+const TOPICS_ASKED_EVERY: Duration = Duration::from_millis(500);
 /// Files of logs kept open at once, below the usual limits of a process.
 const OPEN_FILES_MAX: usize = 8_000;
 
@@ -428,19 +429,29 @@ fn isr_channel(
 /// Waits until the controller has told of this broker and of every topic: a client that connects earlier would
 /// find its topics missing, and create them.
 async fn wait_until_led(store: &dyn Store, metadata: &Cache, me: BrokerId) -> Result<(), StartError> {
-    let mut topics = store.children(znodes::TOPICS).await.context(StoreSnafu)?;
-    let deleted = store.children(znodes::DELETE_TOPICS).await.context(StoreSnafu)?;
-    topics.retain(|topic| !deleted.contains(topic));
     let is_known = |image: &Image| image.broker(me).is_some();
     if tokio::time::timeout(READY_MAX, metadata.wait_until(is_known)).await.is_err() {
         return NotReadySnafu { what: "the controller did not tell of this broker" }.fail();
     }
     // A topic without any replica that lives has no leader that could be told of.
-    let are_told = |image: &Image| topics.iter().all(|topic| image.topic(topic).is_some());
-    if tokio::time::timeout(TOPICS_MAX, metadata.wait_until(are_told)).await.is_err() {
+    tokio::time::timeout(TOPICS_MAX, wait_for_topics(store, metadata)).await.unwrap_or_else(|_| {
         warn!("the controller did not tell of all topics");
+        Ok(())
+    })
+}
+
+/// Returns once the controller has told of every topic in the store. Topics come and go meanwhile: one that is
+/// gone is told of by nobody, so the store is asked again.
+async fn wait_for_topics(store: &dyn Store, metadata: &Cache) -> Result<(), StartError> {
+    loop {
+        let mut topics = store.children(znodes::TOPICS).await.context(StoreSnafu)?;
+        let deleted = store.children(znodes::DELETE_TOPICS).await.context(StoreSnafu)?;
+        topics.retain(|topic| !deleted.contains(topic));
+        let are_told = |image: &Image| topics.iter().all(|topic| image.topic(topic).is_some());
+        if tokio::time::timeout(TOPICS_ASKED_EVERY, metadata.wait_until(are_told)).await.is_ok() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 fn bind(config: &BrokerConfig, network: &Network) -> Result<Vec<Listener>, StartError> {
