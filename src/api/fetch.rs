@@ -476,9 +476,7 @@ fn response(
         FetchKind::Incremental(session) => {
             let mut session = session.lock();
             response.session_id = session.id();
-            for ((is_told, read), change) in is_told.iter_mut().zip(&reads).zip(&changes) {
-                *is_told = session.must_respond(&read.key, change);
-            }
+            is_told = session.respond(reads.iter().map(|read| &read.key).zip(&changes));
         }
     }
     let mut latest: Option<TopicRef> = None;

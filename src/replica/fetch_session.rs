@@ -1,6 +1,6 @@
 //! What clients fetch again and again, so that they need not say it each time (KIP-227). Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -116,6 +116,8 @@ struct Cached {
     /// As last told to the client; `-1` = tell it again.
     high_watermark: Offset,
     log_start_offset: Offset,
+    /// Its place among those that gave records to the answer being made; 0 = gave none.
+    served: u32,
 }
 
 pub const INITIAL_EPOCH: i32 = 0;
@@ -280,22 +282,39 @@ impl Session {
             let entry = self.partitions.entry(key);
             entry.and_modify(|cached| cached.wanted = wanted).or_insert(Cached::new(wanted));
         }
-        for key in forgotten {
-            self.partitions.shift_remove(key);
+        match forgotten {
+            [] => {}
+            [key] => drop(self.partitions.shift_remove(key)),
+            keys => {
+                let keys: HashSet<&PartitionKey> = keys.iter().collect();
+                self.partitions.retain(|key, _| !keys.contains(key));
+            }
         }
         self.last_used = now;
     }
 
-    /// Whether the partition must be in an incremental answer. Remembers what is told, and moves partitions
-    /// that gave records to the end, so that the others get their turn.
-    pub fn must_respond(&mut self, key: &PartitionKey, change: &PartitionChange) -> bool {
-        let Some(cached) = self.partitions.get_mut(key) else { return true };
-        let must = cached.must_respond(change);
-        cached.note(change);
-        if change.has_records
-            && let Some(index) = self.partitions.get_index_of(key)
-        {
-            self.partitions.move_index(index, self.partitions.len() - 1);
+    /// Which of these partitions must be in an incremental answer. Remembers what is told, and puts partitions
+    /// that gave records at the end, so that the others get their turn.
+    pub fn respond<'a>(
+        &mut self,
+        answers: impl IntoIterator<Item = (&'a PartitionKey, &'a PartitionChange)>,
+    ) -> Vec<bool> {
+        let mut served = 0;
+        let answers = answers.into_iter().map(|(key, change)| {
+            let Some(cached) = self.partitions.get_mut(key) else { return true };
+            let must = cached.must_respond(change);
+            cached.note(change);
+            if change.has_records {
+                served += 1;
+                cached.served = served;
+            }
+            must
+        });
+        let must = answers.collect();
+        if served > 0 {
+            // One stable pass: moving them one by one would cost a pass each.
+            self.partitions.sort_by(|_, one, _, other| one.served.cmp(&other.served));
+            self.partitions.values_mut().for_each(|cached| cached.served = 0);
         }
         must
     }
@@ -303,7 +322,7 @@ impl Session {
 
 impl Cached {
     fn new(wanted: FetchPartition) -> Cached {
-        Cached { wanted, high_watermark: Offset::NONE, log_start_offset: Offset::NONE }
+        Cached { wanted, high_watermark: Offset::NONE, log_start_offset: Offset::NONE, served: 0 }
     }
 
     fn must_respond(&self, change: &PartitionChange) -> bool {
@@ -409,24 +428,29 @@ mod tests {
             panic!("no session")
         };
         let mut session = session.lock();
-        assert!(!session.must_respond(&key(0), &quiet(0)));
-        assert!(session.must_respond(&key(0), &quiet(5)));
-        assert!(!session.must_respond(&key(0), &quiet(5)));
-        assert!(session.must_respond(&key(1), &PartitionChange { has_error: true, ..quiet(0) }));
-        assert!(session.must_respond(&key(1), &quiet(0)), "told again after an error");
+        let mut respond = |partition, change| session.respond([(&key(partition), &change)]) == [true];
+        assert!(!respond(0, quiet(0)));
+        assert!(respond(0, quiet(5)));
+        assert!(!respond(0, quiet(5)));
+        assert!(respond(1, PartitionChange { has_error: true, ..quiet(0) }));
+        assert!(respond(1, quiet(0)), "told again after an error");
     }
 
     #[test]
     fn partitions_that_gave_records_go_last() {
         let sessions = FetchSessions::new(FetchSessionOptions::default());
-        let id = open(&sessions, 3, NOW);
+        let id = open(&sessions, 5, NOW);
         let FetchKind::Incremental(session) = incremental(&sessions, id, 1).kind else {
             panic!("no session")
         };
-        session.lock().must_respond(&key(0), &PartitionChange { has_records: true, ..quiet(1) });
-        let order: Vec<i32> =
-            incremental(&sessions, id, 2).partitions.iter().map(|(key, _)| key.partition.0).collect();
-        assert_eq!(order, [1, 2, 0]);
+        let served = PartitionChange { has_records: true, ..quiet(1) };
+        for (epoch, answered, expected) in [(2, [0, 2], [1, 3, 4, 0, 2]), (3, [3, 1], [4, 0, 2, 3, 1])] {
+            let keys = answered.map(key);
+            session.lock().respond(keys.iter().map(|key| (key, &served)));
+            let order: Vec<i32> =
+                incremental(&sessions, id, epoch).partitions.iter().map(|(key, _)| key.partition.0).collect();
+            assert_eq!(order, expected);
+        }
     }
 
     #[test]
