@@ -6,29 +6,14 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use barnabas::model::Timestamp;
-use barnabas::records::{
-    AppendOrigin, BatchBuilder, Codec, MessageFormat, RecordSetFormat, TargetCompression, TimestampType,
-    ValidationRules, validate,
-};
+use barnabas::records::{BatchBuilder, Codec, TargetCompression, ValidationRules, validate};
 use bytes::Bytes;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 const BATCH_SIZE: usize = 16 * 1024;
 
 fn rules(compression: TargetCompression) -> ValidationRules {
-    ValidationRules {
-        origin: AppendOrigin::Client,
-        format: RecordSetFormat::Batch,
-        message_format: MessageFormat::V2,
-        timestamp_type: TimestampType::CreateTime,
-        timestamp_before_max_ms: i64::MAX,
-        timestamp_after_max_ms: 3_600_000,
-        needs_keys: false,
-        compression,
-        message_size_max: 1_048_588,
-        record_set_size_max: 1 << 30,
-        inflated_size_max: usize::MAX,
-    }
+    ValidationRules { compression, ..ValidationRules::default() }
 }
 
 /// A batch of about 16 KiB before compression, of values that look like JSON.

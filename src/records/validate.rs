@@ -69,6 +69,25 @@ pub struct ValidationRules {
     pub inflated_size_max: usize,
 }
 
+/// What Kafka's default settings ask of a client's batches in the current format.
+impl Default for ValidationRules {
+    fn default() -> ValidationRules {
+        ValidationRules {
+            origin: AppendOrigin::Client,
+            format: RecordSetFormat::Batch,
+            message_format: MessageFormat::V2,
+            timestamp_type: TimestampType::CreateTime,
+            timestamp_before_max_ms: i64::MAX,
+            timestamp_after_max_ms: 3_600_000,
+            needs_keys: false,
+            compression: TargetCompression::Producer,
+            message_size_max: 1_048_588,
+            record_set_size_max: 1 << 30,
+            inflated_size_max: usize::MAX,
+        }
+    }
+}
+
 /// A record set that may be appended.
 #[derive(Clone, Debug)]
 pub struct ValidatedRecords {

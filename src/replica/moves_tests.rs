@@ -25,8 +25,7 @@ use crate::model::{
     Timestamp, TopicId, TopicName, TopicPartition,
 };
 use crate::records::{
-    AppendOrigin, Batch, BatchBuilder, MessageFormat, RecordSetFormat, TargetCompression, TimestampType,
-    ValidatedBatch, ValidatedRecords, ValidationRules, batches,
+    AppendOrigin, Batch, BatchBuilder, ValidatedBatch, ValidatedRecords, ValidationRules, batches,
 };
 use crate::runtime::fs::{Fault, FaultOutcome, FileSystem, MemoryFileSystem, Operation, read_full_at};
 use crate::runtime::{Clock, Random};
@@ -106,19 +105,7 @@ impl Machine {
 }
 
 fn rules() -> ValidationRules {
-    ValidationRules {
-        origin: AppendOrigin::Client,
-        format: RecordSetFormat::Batch,
-        message_format: MessageFormat::V2,
-        timestamp_type: TimestampType::CreateTime,
-        timestamp_before_max_ms: i64::MAX,
-        timestamp_after_max_ms: i64::MAX,
-        needs_keys: false,
-        compression: TargetCompression::Producer,
-        message_size_max: 1 << 20,
-        record_set_size_max: 1 << 20,
-        inflated_size_max: usize::MAX,
-    }
+    ValidationRules { timestamp_after_max_ms: i64::MAX, ..ValidationRules::default() }
 }
 
 impl Running {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::model::{LeaderEpoch, Offset, Timestamp};
 use crate::records::{
-    AppendOrigin, Batch, BatchHeader, Codec, MessageFormat, RecordSetFormat, Refusal, TargetCompression,
-    TimestampType, ValidatedRecords, ValidationRules, batches, down_convert, validate,
+    Batch, BatchHeader, Codec, MessageFormat, RecordSetFormat, Refusal, TargetCompression, TimestampType,
+    ValidatedRecords, ValidationRules, batches, down_convert, validate,
 };
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -108,7 +108,6 @@ fn what_is_produced_is_stored_as_by_kafka() {
     let mut stored_count = 0;
     for (line, case) in (1..).zip(cases("store")) {
         let rules = ValidationRules {
-            origin: AppendOrigin::Client,
             format: RecordSetFormat::MessageSet,
             message_format: case.target,
             timestamp_type: match case.timestamp_type.as_str() {
@@ -116,16 +115,12 @@ fn what_is_produced_is_stored_as_by_kafka() {
                 _ => TimestampType::CreateTime,
             },
             timestamp_before_max_ms: 3_600_000,
-            timestamp_after_max_ms: 3_600_000,
-            needs_keys: false,
             compression: match case.codec_or_offset.as_str() {
                 "producer" => TargetCompression::Producer,
                 "gzip" => TargetCompression::Fixed(Codec::Gzip, None),
                 _ => TargetCompression::Fixed(Codec::None, None),
             },
-            message_size_max: 1 << 20,
-            record_set_size_max: 1 << 20,
-            inflated_size_max: usize::MAX,
+            ..ValidationRules::default()
         };
         let what = format!("case {line}: {} to {:?}", case.codec_or_offset, case.target);
         let ours = validate(case.input, &rules, NOW);

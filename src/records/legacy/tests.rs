@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use crate::model::{LeaderEpoch, Offset, Timestamp};
 use crate::records::compression::InflateLimits;
 use crate::records::{
-    AppendOrigin, Batch, BatchBuilder, BatchHeader, Codec, MessageFormat, RecordFault, RecordSetFormat,
-    RecordView, RecordsError, Refusal, TargetCompression, TimestampType, ValidatedBatch, ValidationRules,
-    batches, down_convert, validate,
+    Batch, BatchBuilder, BatchHeader, Codec, MessageFormat, RecordFault, RecordSetFormat, RecordView,
+    RecordsError, Refusal, TargetCompression, TimestampType, ValidatedBatch, ValidationRules, batches,
+    down_convert, validate,
 };
 
 use super::*;
@@ -22,17 +22,9 @@ type Plain = (i64, i64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 fn rules() -> ValidationRules {
     ValidationRules {
-        origin: AppendOrigin::Client,
         format: RecordSetFormat::MessageSet,
-        message_format: MessageFormat::V2,
-        timestamp_type: TimestampType::CreateTime,
-        timestamp_before_max_ms: i64::MAX,
         timestamp_after_max_ms: i64::MAX,
-        needs_keys: false,
-        compression: TargetCompression::Producer,
-        message_size_max: 1 << 20,
-        record_set_size_max: 1 << 30,
-        inflated_size_max: usize::MAX,
+        ..ValidationRules::default()
     }
 }
 
