@@ -5,15 +5,15 @@
 //!
 //! Versions: 1 throttle before quota · 2 flexible.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wire::alter_configs_response::AlterConfigsResourceResponse;
 use wire::{AlterConfigsRequest, AlterConfigsResponse, Str};
 
 use super::admin::{config_resource, message};
 use super::error_code::alter_configs_error;
-use super::{ErrorCode, RequestContext, Services};
-use crate::controller::admin::{ConfigChange, ConfigResource};
+use super::{ErrorCode, RequestContext, Services, broker_loggers};
+use crate::controller::admin::{AlterConfigsError, ConfigChange, ConfigResource};
 use crate::security::{Operation, Resource};
 
 pub async fn handle(
@@ -66,15 +66,24 @@ pub(super) async fn alter(
     let mut answers: Vec<Altered> = Vec::with_capacity(changes.len());
     let mut accepted = Vec::new();
     let mut places: Vec<(usize, ConfigResource)> = Vec::new();
+    let loggers_twice = loggers_twice(&changes);
     for WantedChange { resource_type, resource_name, change } in changes {
-        let (code, error_message) = match resource(services, context, resource_type, &resource_name) {
-            Err(refusal) => refusal,
-            Ok(resource) => {
+        let is_of_loggers = resource_type == config_resource::BROKER_LOGGER;
+        let outcome = match &change {
+            ConfigChange::Alter(_) if is_of_loggers && loggers_twice.contains(&*resource_name) => {
+                Err(refusal(&AlterConfigsError::ResourceTwice))
+            }
+            ConfigChange::Alter(levels) if is_of_loggers => {
+                change.check().map_err(|error| refusal(&error)).and_then(|()| {
+                    broker_loggers::alter(services, context, &resource_name, levels, validate_only)
+                })
+            }
+            _ => resource(services, context, resource_type, &resource_name).map(|resource| {
                 places.push((answers.len(), resource.clone()));
                 accepted.push((resource, change));
-                (ErrorCode::None, None)
-            }
+            }),
         };
+        let (code, error_message) = outcome.err().unwrap_or((ErrorCode::None, None));
         answers.push(Altered { code, error_message, resource_type, resource_name });
     }
     let outcomes = services.admin.alter_configs(accepted, validate_only, &services.config.load_full()).await;
@@ -82,11 +91,22 @@ pub(super) async fn alter(
     let refused: HashMap<ConfigResource, _> = refused.collect();
     for (at, resource) in places {
         if let (Some(answer), Some(error)) = (answers.get_mut(at), refused.get(&resource)) {
-            answer.code = alter_configs_error(error);
-            answer.error_message = message(answer.code, error);
+            (answer.code, answer.error_message) = refusal(error);
         }
     }
     answers
+}
+
+pub(super) fn refusal(error: &AlterConfigsError) -> (ErrorCode, Option<Str>) {
+    let code = alter_configs_error(error);
+    (code, message(code, error))
+}
+
+/// Names of loggers' resources that stand there more than once; the other kinds are looked through with their changes.
+fn loggers_twice(changes: &[WantedChange]) -> HashSet<Str> {
+    let loggers = changes.iter().filter(|change| change.resource_type == config_resource::BROKER_LOGGER);
+    let mut seen = HashSet::new();
+    loggers.map(|change| change.resource_name.clone()).filter(|name| !seen.insert(name.clone())).collect()
 }
 
 fn resource(

@@ -1,8 +1,8 @@
 //! Settings with their sources.
 //!
 //! Behaviour: topics with their effective values; a broker only about itself, or with an empty name the defaults
-//! that are stored for all. Secrets and settings of unknown names are shown without a value. Client metrics and
-//! groups have no settings yet, so the list is empty; loggers are refused: INVALID_REQUEST.
+//! that are stored for all, and its loggers with their levels. Secrets and settings of unknown names are shown
+//! without a value. Client metrics and groups have no settings yet, so the list is empty.
 //!
 //! Versions: 1 sources and synonyms (KIP-226) · 2 throttle before quota · 3 types and documentation (KIP-569) ·
 //! 4 flexible.
@@ -14,7 +14,7 @@ use wire::describe_configs_response::{
 use wire::{DescribeConfigsRequest, DescribeConfigsResponse, Str};
 
 use super::admin::{config_resource, message};
-use super::{ErrorCode, RequestContext, Services};
+use super::{ErrorCode, RequestContext, Services, broker_loggers};
 use crate::config::Entry;
 use crate::coordination::znodes::ConfigEntity;
 use crate::model::TopicName;
@@ -88,9 +88,7 @@ async fn entries(
     }
     match resource.resource_type {
         config_resource::BROKER => broker_entries(services, name),
-        config_resource::BROKER_LOGGER => {
-            Err((ErrorCode::InvalidRequest, Some("Levels of loggers are not supported.".into())))
-        }
+        config_resource::BROKER_LOGGER => broker_loggers::entries(services.broker_id, name),
         _ => Ok(Vec::new()),
     }
 }

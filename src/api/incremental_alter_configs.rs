@@ -1,6 +1,7 @@
 //! Changes single dynamic settings of topics and brokers (KIP-339).
 //!
 //! Behaviour: as AlterConfigs, but what is not in the request stays. Lists can be appended to and subtracted from.
+//! The levels of this broker's loggers can be changed as well, until it stops.
 //!
 //! Versions: 1 flexible.
 

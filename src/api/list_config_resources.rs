@@ -1,6 +1,6 @@
 //! What has, or could have, a configuration (KIP-1142; before that the subscriptions of client metrics, KIP-714).
 //!
-//! Behaviour: topics and brokers. Loggers, client metrics and groups have no configuration here.
+//! Behaviour: topics, brokers and their loggers. Client metrics and groups have no configuration here.
 //!
 //! Versions: 0 client metrics alone, flexible · 1 chosen types, none = all.
 
@@ -39,8 +39,8 @@ pub async fn handle(
     if is_wanted(TOPIC) {
         image.topics_by_name().iter().for_each(|topic| add(TOPIC, topic.name.as_str().into()));
     }
-    if is_wanted(BROKER) {
-        image.brokers().for_each(|broker| add(BROKER, broker.id.to_string().into()));
+    for resource_type in [BROKER, BROKER_LOGGER].into_iter().filter(|wanted| is_wanted(*wanted)) {
+        image.brokers().for_each(|broker| add(resource_type, broker.id.to_string().into()));
     }
     response
 }

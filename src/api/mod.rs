@@ -6,6 +6,7 @@
 
 mod acls;
 mod admin;
+mod broker_loggers;
 mod context;
 mod dispatch;
 mod error_code;

@@ -19,6 +19,8 @@ pub enum Source {
     DynamicDefault,
     Static,
     Default,
+    /// The level of a logger.
+    Logger,
 }
 
 impl Source {
@@ -30,6 +32,7 @@ impl Source {
             Source::DynamicDefault => 3,
             Source::Static => 4,
             Source::Default => 5,
+            Source::Logger => 6,
         }
     }
 }

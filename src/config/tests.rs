@@ -42,6 +42,7 @@ fn source(source: Source) -> &'static str {
         Source::DynamicDefault => "DYNAMIC_DEFAULT_BROKER_CONFIG",
         Source::Static => "STATIC_BROKER_CONFIG",
         Source::Default => "DEFAULT_CONFIG",
+        Source::Logger => "DYNAMIC_BROKER_LOGGER_CONFIG",
     }
 }
 

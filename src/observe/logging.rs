@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use snafu::Snafu;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::reload;
+
+use super::Loggers;
 
 /// The filter is not a level, nor `module=level` pairs separated by commas.
 #[derive(Debug, Snafu, PartialEq, Eq)]
@@ -17,14 +21,24 @@ pub struct InvalidFilter {
     filter: String,
 }
 
+static LOGGERS: OnceLock<Loggers> = OnceLock::new();
+
 /// Starts logging for the whole process; panics become ERROR lines. Does nothing when called again.
 pub fn init(filter: &str) -> Result<(), InvalidFilter> {
     let targets = parse(filter).ok_or_else(|| InvalidFilter { filter: filter.to_owned() })?;
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(EscapedStderr);
-    if tracing_subscriber::registry().with(lines.with_filter(targets)).try_init().is_ok() {
+    let (in_force, handle) = reload::Layer::new(targets.clone());
+    if tracing_subscriber::registry().with(lines.with_filter(in_force)).try_init().is_ok() {
         std::panic::set_hook(Box::new(log_panic));
+        // The filter is gone only with the process.
+        let _ = LOGGERS.set(Loggers::new(targets, move |changed| drop(handle.reload(changed))));
     }
     Ok(())
+}
+
+/// Those of the process; `None` = it does not log, or not by [`init`].
+pub fn loggers() -> Option<&'static Loggers> {
+    LOGGERS.get()
 }
 
 /// A lone word must be a level: taken for a module, as [`Targets`] would, a slip would silence the log.

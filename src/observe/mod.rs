@@ -6,6 +6,7 @@
 pub mod http;
 mod instrument;
 mod label;
+mod loggers;
 pub mod logging;
 mod metrics;
 mod pace;
@@ -16,6 +17,7 @@ mod sample;
 
 pub use instrument::{Counter, Family, Histogram, Named};
 pub use label::{Api, Closed, ControllerEvent, Listener, Names, Refused};
+pub use loggers::{LevelChange, LoggerError, Loggers};
 pub use metrics::{Metric, MetricKind, Metrics, metrics_table};
 pub use pace::Pace;
 pub use readiness::Readiness;

@@ -281,6 +281,16 @@ impl Walk {
         let text = self
             .run("kafka-configs", &["--entity-type", "brokers", "--entity-name", "1", "--describe", "--all"]);
         assert!(text.contains("log.retention.hours=168"), "{text}");
+        let loggers = ["--entity-type", "broker-loggers", "--entity-name", "1"];
+        let level = |level: &str| {
+            ["--alter".to_owned(), "--add-config".to_owned(), format!("barnabas::group={level}")]
+        };
+        for (wanted, shown) in [("DEBUG", "barnabas::group=DEBUG"), ("INFO", "barnabas::group=INFO")] {
+            let change = level(wanted);
+            self.run("kafka-configs", &[&loggers[..], &change.each_ref().map(String::as_str)].concat());
+            let text = self.run("kafka-configs", &[&loggers[..], &["--describe"]].concat());
+            assert!(text.contains(shown) && text.contains("root=INFO"), "{text}");
+        }
     }
 
     #[track_caller]

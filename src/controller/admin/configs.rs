@@ -31,6 +31,29 @@ pub enum ConfigChange {
     Alter(Vec<AlterEntry>),
 }
 
+impl ConfigChange {
+    /// What no resource allows.
+    pub fn check(&self) -> Result<(), AlterConfigsError> {
+        let (keys, nulls): (Vec<&String>, Vec<&String>) = match self {
+            ConfigChange::Replace(entries) => (
+                entries.iter().map(|(key, _)| key).collect(),
+                entries.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key).collect(),
+            ),
+            ConfigChange::Alter(entries) => (
+                entries.iter().map(|entry| &entry.key).collect(),
+                entries
+                    .iter()
+                    .filter(|entry| entry.value.is_none() && entry.operation != AlterOperation::Delete)
+                    .map(|entry| &entry.key)
+                    .collect(),
+            ),
+        };
+        ensure!(keys.iter().collect::<BTreeSet<_>>().len() == keys.len(), KeyTwiceSnafu);
+        ensure!(nulls.is_empty(), NullValueSnafu { keys: nulls.into_iter().cloned().collect::<Vec<_>>() });
+        Ok(())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlterEntry {
     pub key: String,
@@ -146,7 +169,7 @@ impl Admin {
         validate_only: bool,
         config: &BrokerConfig,
     ) -> Result<(), AlterConfigsError> {
-        check_entries(change)?;
+        change.check()?;
         let entity = self.entity(resource)?;
         let store = self.store();
         loop {
@@ -179,34 +202,20 @@ impl Admin {
             }
             ConfigResource::Broker(name) if name.is_empty() => Ok(ConfigEntity::Broker(None)),
             ConfigResource::Broker(name) => {
-                let Ok(id) = name.parse().map(BrokerId) else {
-                    return BrokerIdNotNumericSnafu { name }.fail();
-                };
-                ensure!(id == self.broker_id, OtherBrokerSnafu { expected: self.broker_id, name });
-                Ok(ConfigEntity::Broker(Some(id)))
+                self.check_broker(name)?;
+                Ok(ConfigEntity::Broker(Some(self.broker_id)))
             }
         }
     }
-}
 
-fn check_entries(change: &ConfigChange) -> Result<(), AlterConfigsError> {
-    let (keys, nulls): (Vec<&String>, Vec<&String>) = match change {
-        ConfigChange::Replace(entries) => (
-            entries.iter().map(|(key, _)| key).collect(),
-            entries.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key).collect(),
-        ),
-        ConfigChange::Alter(entries) => (
-            entries.iter().map(|entry| &entry.key).collect(),
-            entries
-                .iter()
-                .filter(|entry| entry.value.is_none() && entry.operation != AlterOperation::Delete)
-                .map(|entry| &entry.key)
-                .collect(),
-        ),
-    };
-    ensure!(keys.iter().collect::<BTreeSet<_>>().len() == keys.len(), KeyTwiceSnafu);
-    ensure!(nulls.is_empty(), NullValueSnafu { keys: nulls.into_iter().cloned().collect::<Vec<_>>() });
-    Ok(())
+    /// The name has to be the id of this broker.
+    pub fn check_broker(&self, name: &str) -> Result<(), AlterConfigsError> {
+        let Ok(id) = name.parse().map(BrokerId) else {
+            return BrokerIdNotNumericSnafu { name }.fail();
+        };
+        ensure!(id == self.broker_id, OtherBrokerSnafu { expected: self.broker_id, name });
+        Ok(())
+    }
 }
 
 /// The configuration as it would be.

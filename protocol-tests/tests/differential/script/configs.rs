@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
+const BROKER_LOGGER: i8 = 8;
 
 /// Settings whose values and synonyms every server has.
 const BROKER_KEYS: &[&str] = &[
@@ -94,6 +95,9 @@ fn describe_bad(session: &mut Session, version: i16) {
     session.ask("other broker", version, &describe(BROKER, "99", None, false));
     session.ask("no number", version, &describe(BROKER, "x", None, false));
     session.ask("unknown type", version, &describe(77, "x", None, false));
+    for (what, name) in [("no broker", ""), ("other broker", "99"), ("no number", "x")] {
+        session.ask(&format!("loggers of {what}"), version, &describe(BROKER_LOGGER, name, None, false));
+    }
 }
 
 /// Resource type, name, keys with values.
@@ -222,4 +226,27 @@ fn incremental(session: &mut Session, version: i16) {
     ask(session, "broker default back", &[(BROKER, "", &[("log.cleaner.threads", 1, None)])]);
     ask(session, "broker's fixed key", &[(BROKER, "1", &[("broker.id", 0, Some("2"))])]);
     see(session, "at the end");
+    let root = describe(BROKER_LOGGER, "1", Some(&["root"]), true);
+    for level in ["FATAL", "WARN", "INFO"] {
+        ask(session, &format!("root logger {level}"), &[(BROKER_LOGGER, "1", &[("root", 0, Some(level))])]);
+        session.ask_and(&format!("after root logger {level}"), 1, &root, sort);
+    }
+    for (what, name, config) in [
+        ("unknown logger", "1", ("no.such.logger", 0, Some("INFO"))),
+        ("unknown logger deleted", "1", ("no.such.logger", 1, None)),
+        ("unknown level", "1", ("root", 0, Some("LOUD"))),
+        ("level in small letters", "1", ("root", 0, Some("info"))),
+        ("null level", "1", ("root", 0, None)),
+        ("root logger deleted", "1", ("root", 1, None)),
+        ("level appended", "1", ("root", 2, Some("INFO"))),
+        ("level subtracted", "1", ("root", 3, Some("INFO"))),
+        ("unknown operation on a level", "1", ("root", 9, Some("INFO"))),
+        ("loggers of another broker", "99", ("root", 0, Some("INFO"))),
+        ("loggers of no broker", "", ("root", 0, Some("INFO"))),
+        ("loggers of no number", "x", ("root", 0, Some("INFO"))),
+    ] {
+        ask(session, what, &[(BROKER_LOGGER, name, &[config])]);
+    }
+    let level = [("root", 0, Some("INFO"))];
+    ask(session, "loggers twice", &[(BROKER_LOGGER, "1", &level), (BROKER_LOGGER, "1", &level)]);
 }
