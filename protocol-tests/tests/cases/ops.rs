@@ -1,17 +1,21 @@
 //! Sockets, descriptors, ports, sizes: what an operator meets.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fmt, fs, thread};
 
 use protocol_tests::batch::Batch;
 use protocol_tests::requests::{produce_request, record_bytes, topic};
-use protocol_tests::{Broker, CallError, Connection, batch, encode, free_port, reset, scaled, wait_for};
+use protocol_tests::{
+    Broker, CallError, Connection, announce, batch, encode, free_port, reset, scaled, wait_for,
+};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use wire::create_topics_request::CreateTopicsRequest;
 use wire::delete_topics_request::DeleteTopicsRequest;
 use wire::describe_log_dirs_request::DescribeLogDirsRequest;
+use wire::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use wire::metadata_request::MetadataRequest;
 use wire::produce_request::ProduceRequest;
 
@@ -183,7 +187,7 @@ fn pipelined_produces_are_stored_in_order_within_bounded_memory() {
     }
 }
 
-/// C093
+/// C093: the times of the case need `BARNABAS_TEST_SCALE=67`, which makes it 20,000 topics.
 #[test]
 fn many_topics_are_told_of_and_a_large_one_goes_while_others_are_written() {
     let topics = scaled(300);
@@ -196,9 +200,23 @@ fn many_topics_are_told_of_and_a_large_one_goes_while_others_are_written() {
         assert!(connection.call(4, &request).topics.iter().all(|topic| topic.error_code == 0));
     }
     connection.wait_for_leaders(&names[topics - 1], 1);
-    assert_eq!(connection.metadata(None).topics.len(), topics);
-    let dirs = connection.call(4, &DescribeLogDirsRequest { topics: None });
-    assert_eq!(dirs.results[0].topics.len(), topics);
+    let alone = Pace::of_writes(&broker, &names[0], || {});
+    let beside = Pace::of_writes(&broker, &names[0], || {
+        let took = |what: &str, began: Instant| {
+            announce(&format!("{what} of {topics} topics: {:?}", began.elapsed()))
+        };
+        let began = Instant::now();
+        assert_eq!(connection.metadata(None).topics.len(), topics);
+        took("Metadata", began);
+        let began = Instant::now();
+        let dirs = connection.call(4, &DescribeLogDirsRequest { topics: None });
+        assert_eq!(dirs.results[0].topics.len(), topics);
+        took("DescribeLogDirs", began);
+        let began = Instant::now();
+        assert_eq!(connection.call(5, &ends_of(&names)).topics.len(), topics);
+        took("ListOffsets", began);
+    });
+    announce(&format!("a write: {alone}; beside what is asked of {topics} topics: {beside}"));
     connection.create_topic("large", scaled(128) as i32, &[]);
     let mut owner = Connection::open(&broker.address());
     let batch = Batch::of("k", 1, T0).encode();
@@ -217,6 +235,48 @@ fn many_topics_are_told_of_and_a_large_one_goes_while_others_are_written() {
     assert_eq!(deleted.responses[0].error_code, code::NONE);
     let refused = owner.produce("large", vec![(0, batch)])[0].error_code;
     assert_eq!(refused, code::UNKNOWN_TOPIC_OR_PARTITION);
+}
+
+/// The ends of partition 0 of each.
+fn ends_of(names: &[String]) -> ListOffsetsRequest {
+    let partition = ListOffsetsPartition { timestamp: -1, current_leader_epoch: -1, ..Default::default() };
+    let topic =
+        |name: &String| ListOffsetsTopic { name: name.as_str().into(), partitions: vec![partition.clone()] };
+    ListOffsetsRequest { replica_id: -1, topics: names.iter().map(topic).collect(), ..Default::default() }
+}
+
+/// How long single writes take.
+struct Pace(Vec<Duration>);
+
+impl Pace {
+    /// Writes one batch after another while the work lasts, and at least a hundred.
+    fn of_writes(broker: &Broker, topic: &str, work: impl FnOnce()) -> Pace {
+        let mut writer = Connection::open(&broker.address());
+        let batch = Batch::of("k", 1, T0).encode();
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writes = scope.spawn(|| {
+                let mut took = Vec::new();
+                while took.len() < 100 || !is_done.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    assert_eq!(writer.produce(topic, vec![(0, batch.clone())])[0].error_code, code::NONE);
+                    took.push(began.elapsed());
+                }
+                took.sort_unstable();
+                Pace(took)
+            });
+            work();
+            is_done.store(true, Ordering::Relaxed);
+            writes.join().expect("the writer")
+        })
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |percent: usize| self.0[self.0.len() * percent / 100];
+        write!(formatter, "median {:?}, p99 {:?}", at(50), at(99))
+    }
 }
 
 /// A full answer goes on when its reader does.

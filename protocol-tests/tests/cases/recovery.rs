@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol_tests::batch::Batch;
 use protocol_tests::requests::values;
-use protocol_tests::{Broker, Connection, Process, free_port, scaled, wait_for};
+use protocol_tests::{Broker, Connection, Process, announce, free_port, scaled, wait_for};
 use wire::init_producer_id_request::InitProducerIdRequest;
 
 use crate::{T0, code};
@@ -161,7 +161,12 @@ fn a_damaged_producer_snapshot_is_made_good_from_the_log() {
 
 /// Writes a segment of one-record batches behind the broker's back, and gives how many.
 fn fill(segment: &Path, size_bytes: usize) -> i64 {
-    let batch = Batch::of("k", 1, T0).encode();
+    fill_with(segment, size_bytes, &Batch::of("k", 1, T0))
+}
+
+/// As [`fill`], with copies of a batch of one record.
+fn fill_with(segment: &Path, size_bytes: usize, batch: &Batch) -> i64 {
+    let batch = batch.encode();
     let count = size_bytes / batch.len();
     let mut bytes = Vec::with_capacity(count * batch.len());
     for offset in 0..count as i64 {
@@ -208,6 +213,47 @@ fn sigterm_ends_a_recovery_soon_and_the_next_start_finishes_it() {
         // Each is served when it is recovered.
         assert_eq!(connection.log_end(TOPIC, partition as i32), *count);
     }
+}
+
+/// C030: times and size of the case need `BARNABAS_TEST_SCALE=50`, which makes it 2,000 partitions with 5 GB.
+#[test]
+fn a_large_recovery_stays_small_and_is_not_begun_again() {
+    const SEGMENT_BYTES: usize = 5 << 19;
+    const MEMORY_MAX_BYTES: u64 = 1 << 30;
+    let partitions = scaled(40);
+    let mut broker = Broker::start(&[]);
+    let mut connection = Connection::open(&broker.address());
+    connection.create_topic(TOPIC, partitions as i32, &[]);
+    broker.kill();
+    let mut batch = Batch::of("k", 1, T0);
+    batch.records[0].value = Some(vec![b'x'; 1_000].into());
+    let segment = |partition| broker.data_dir().join(format!("{TOPIC}-{partition}/00000000000000000000.log"));
+    let count = (0..partitions).map(|partition| fill_with(&segment(partition), SEGMENT_BYTES, &batch)).max();
+    let began = Instant::now();
+    broker.start_again();
+    let ready = began.elapsed();
+    let mut connection = Connection::open(&broker.address());
+    for partition in 0..partitions as i32 {
+        assert_eq!(Some(connection.log_end(TOPIC, partition)), count);
+    }
+    let recovered = began.elapsed();
+    let peak = broker.memory_bytes("VmHWM:");
+    assert!(peak < MEMORY_MAX_BYTES, "a peak of {peak} bytes");
+    // What is recovered is recorded at once: a kill right now does not bring it all back.
+    broker.kill();
+    let began = Instant::now();
+    broker.start_again();
+    let mut connection = Connection::open(&broker.address());
+    assert_eq!(Some(connection.log_end(TOPIC, partitions as i32 - 1)), count);
+    announce(&format!(
+        "recovery of {partitions} partitions: ready after {ready:?}, all after {recovered:?}, a peak of {} MiB; again: {:?}",
+        peak >> 20,
+        began.elapsed()
+    ));
+    let log = broker.log();
+    let from_start = log.lines().filter(|line| line.contains("recovered a log") && line.ends_with(" from=0"));
+    let from_start = from_start.count();
+    assert!(from_start <= partitions, "{from_start} logs were read from their start");
 }
 
 /// What the page says, with its status line.
