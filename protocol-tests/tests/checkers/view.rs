@@ -75,7 +75,8 @@ impl View {
 
     pub fn read_to_end(&mut self, address: &str) {
         let mut connection = None;
-        while self.read_on(&mut connection, address) {}
+        // A connection that failed has told nothing.
+        while self.read_on(&mut connection, address) || connection.is_none() {}
     }
 
     /// Checks what was read since the last call: nothing undecided, aborted, twice, or by half.

@@ -44,7 +44,8 @@ fn an_abandoned_transaction_is_aborted_after_its_timeout() {
     broker.allow_log("aborting a transaction that outlived its timeout");
     let mut reader = Connection::open(&broker.address());
     reader.create_topic("t", 1, &[]);
-    let mut producer = Producer::with_timeout(&broker.address(), "abandoned", 500);
+    // Longer than a slow machine takes from its begin to the look at it.
+    let mut producer = Producer::with_timeout(&broker.address(), "abandoned", 5_000);
     producer.begin("t", &[0]);
     producer.write("t", 0, "x", 2);
     assert_eq!(positions(&mut reader, "t", 0), (0, 2));
@@ -85,6 +86,7 @@ fn a_kill_between_decision_and_markers_leaves_one_marker_a_transaction() {
             broker.start_again();
         }
         let mut connection = Connection::open(&broker.address());
+        connection.wait_for_leaders("t", 3);
         // Nothing is open, and the next transaction of the id works.
         let mut producer = Producer::new(&broker.address(), "killed");
         producer.begin("t", &[0]);
@@ -119,9 +121,10 @@ fn a_transaction_that_is_open_over_a_kill_can_be_committed() {
     producer.write("t", 0, "before", 2);
     broker.kill();
     broker.start_again();
-    producer.connection = Connection::open(&broker.address());
-    producer.write("t", 0, "after", 1);
+    producer.reconnect(&broker.address());
     let mut connection = Connection::open(&broker.address());
+    connection.wait_for_leaders("t", 1);
+    producer.write("t", 0, "after", 1);
     assert_eq!(committed_keys(&mut connection, "t", 0), Vec::<String>::new());
     assert_eq!(producer.end(3, true), code::NONE);
     wait_until_stable(&mut connection, "t", 0);

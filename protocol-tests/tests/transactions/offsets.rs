@@ -87,7 +87,7 @@ fn offsets_of_a_transaction_show_when_it_commits() {
     wait_for("the pending offset", || {
         (fetch(&mut connection, true) == (code::UNSTABLE_OFFSET_COMMIT, -1)).then_some(())
     });
-    producer.connection = Connection::open(&broker.address());
+    producer.reconnect(&broker.address());
     assert_eq!(producer.end(3, true), code::NONE);
     wait_for("the commit", || (fetch(&mut connection, true) == (0, 30)).then_some(()));
 }

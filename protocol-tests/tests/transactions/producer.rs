@@ -6,6 +6,7 @@ use protocol_tests::batch::{self, Batch};
 use protocol_tests::requests::{fetch_request, produce_request, record_bytes};
 use protocol_tests::{Connection, wait_for};
 use wire::add_partitions_to_txn_request::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
+use wire::describe_transactions_request::DescribeTransactionsRequest;
 use wire::end_txn_request::EndTxnRequest;
 use wire::find_coordinator_request::FindCoordinatorRequest;
 use wire::init_producer_id_request::InitProducerIdRequest;
@@ -18,6 +19,8 @@ const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;
 /// Create times of records: 2023-11-14.
 const T0: i64 = 1_700_000_000_000;
+/// The longest that brokers allow by default: a transaction that a slow machine leaves open for a while is not aborted.
+const TIMEOUT_MS: i32 = 900_000;
 
 pub struct Producer {
     pub connection: Connection,
@@ -37,7 +40,7 @@ pub fn wait_for_txn_coordinator(connection: &mut Connection, id: &str) {
 pub fn init(connection: &mut Connection, version: i16, id: &str) -> InitProducerIdResponse {
     let request = InitProducerIdRequest {
         transactional_id: Some(id.into()),
-        transaction_timeout_ms: 60_000,
+        transaction_timeout_ms: TIMEOUT_MS,
         ..Default::default()
     };
     connection.call(version, &request)
@@ -46,7 +49,7 @@ pub fn init(connection: &mut Connection, version: i16, id: &str) -> InitProducer
 impl Producer {
     /// A producer that may begin a transaction.
     pub fn new(address: &str, id: &str) -> Producer {
-        Producer::with_timeout(address, id, 60_000)
+        Producer::with_timeout(address, id, TIMEOUT_MS)
     }
 
     pub fn with_timeout(address: &str, id: &str, transaction_timeout_ms: i32) -> Producer {
@@ -69,6 +72,16 @@ impl Producer {
             epoch: response.producer_epoch,
             sequences: HashMap::new(),
         }
+    }
+
+    /// Goes on with a broker that has started again, once its coordinator has loaded this id.
+    pub fn reconnect(&mut self, address: &str) {
+        self.connection = Connection::open(address);
+        let request = DescribeTransactionsRequest { transactional_ids: vec![self.id.as_str().into()] };
+        wait_for("the coordinator", || {
+            let response = self.connection.call(0, &request);
+            (response.transaction_states[0].error_code == code::NONE).then_some(())
+        });
     }
 
     pub fn add_request(&self, topic: &str, partitions: &[i32]) -> AddPartitionsToTxnRequest {
@@ -158,7 +171,7 @@ impl Producer {
     }
 }
 
-/// Keys that read_committed shows, as clients filter them.
+/// Keys that read_committed shows, as clients filter them. The partition's leader must be known.
 pub fn committed_keys(connection: &mut Connection, topic: &str, partition: i32) -> Vec<String> {
     let (mut keys, mut next) = (Vec::new(), 0);
     loop {

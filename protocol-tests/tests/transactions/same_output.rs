@@ -56,9 +56,6 @@ const DIFFERENCES: &[Difference] = &[
     ),
 ];
 
-/// Longer than the script runs.
-const TIMEOUT_MS: i32 = 900_000;
-
 /// Columns of tables that are of the run, not of the server.
 const VOLATILE: &[&str] = &[
     "ProducerId",
@@ -156,10 +153,10 @@ fn transactions(script: &mut Script, version: &str, connection: &mut Connection)
     let tool = "kafka-transactions";
     script.step(tool, &["list"]);
     script.step(tool, &["describe", "--transactional-id", "nobody"]);
-    let mut producer = Producer::with_timeout(&script.address, "shown", TIMEOUT_MS);
+    let mut producer = Producer::new(&script.address, "shown");
     producer.begin("t", &[0]);
     producer.write("t", 0, "x", 1);
-    let mut decided = Producer::with_timeout(&script.address, "decided", TIMEOUT_MS);
+    let mut decided = Producer::new(&script.address, "decided");
     decided.begin("t", &[0, 1]);
     decided.write("t", 1, "x", 3);
     assert_eq!(decided.end(3, true), 0);
