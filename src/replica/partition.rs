@@ -136,7 +136,8 @@ pub struct PartitionRead {
     pub log_start_offset: Offset,
     /// Nothing when the reader has diverged or nothing is new.
     pub read: Option<LogRead>,
-    /// `Some` for `read_committed`: the aborted transactions that touch what was read, by first offset.
+    /// `Some` for `read_committed`: the aborted transactions that touch what was read, in the order of their ends, as in
+    /// Kafka.
     pub aborted: Option<Vec<AbortedTransaction>>,
     /// Read from this replica instead (KIP-392).
     pub preferred: Option<BrokerId>,
@@ -414,12 +415,7 @@ impl Partition {
             None
         };
         let aborted = match (parameters.isolation, &read) {
-            (Isolation::Committed, Some(read)) => {
-                let mut aborted = log.aborted_transactions(offset, read.upper_offset)?;
-                // The index has them by their ends. Clients that go through the list beside the records need the starts.
-                aborted.sort_by_key(|aborted| aborted.first_offset);
-                Some(aborted)
-            }
+            (Isolation::Committed, Some(read)) => Some(log.aborted_transactions(offset, read.upper_offset)?),
             (Isolation::Committed, None) => Some(Vec::new()),
             _ => None,
         };

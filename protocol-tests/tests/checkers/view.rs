@@ -137,8 +137,8 @@ impl Partition {
             .flatten()
             .map(|aborted| (aborted.first_offset, aborted.producer_id))
             .collect();
-        assert!(aborted.is_sorted(), "Java clients take them in this order: {aborted:?}");
-        aborted.reverse();
+        // They come in the order of their ends, and are met in the order of their starts.
+        aborted.sort_unstable_by(|one, other| other.cmp(one));
         let mut open: Vec<i64> = Vec::new();
         let before = self.position;
         for batch in batch::read(&record_bytes(data)) {

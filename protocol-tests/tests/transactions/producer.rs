@@ -186,7 +186,7 @@ pub fn committed_keys(connection: &mut Connection, topic: &str, partition: i32) 
             .flatten()
             .map(|aborted| (aborted.first_offset, aborted.producer_id))
             .collect();
-        // Kafka tells them in the order of their ends.
+        // They come in the order of their ends, and are met in the order of their starts.
         aborted.sort_unstable();
         let batches = batch::read(&record_bytes(&data));
         let Some(last) = batches.last() else { return keys };
@@ -214,6 +214,17 @@ pub fn committed_keys(connection: &mut Connection, topic: &str, partition: i32) 
         }
         next = end;
     }
+}
+
+/// First offsets and producer ids of the aborted transactions that a partition's readers are told of, as they come.
+pub fn aborted(connection: &mut Connection, topic: &str, partition: i32) -> Vec<(i64, i64)> {
+    let mut request = fetch_request(topic, &[(partition, 0)], 1 << 20);
+    request.isolation_level = 1;
+    let mut answer = connection.call(11, &request);
+    let data = answer.responses.remove(0).partitions.remove(0);
+    assert_eq!(data.error_code, 0, "{topic}-{partition}");
+    let aborted = data.aborted_transactions.iter().flatten();
+    aborted.map(|aborted| (aborted.first_offset, aborted.producer_id)).collect()
 }
 
 /// (last stable offset, high watermark)

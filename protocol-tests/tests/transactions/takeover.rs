@@ -12,7 +12,7 @@ use wire::txn_offset_commit_request::{
 };
 
 use crate::code;
-use crate::producer::{Producer, committed_keys, init, wait_until_stable};
+use crate::producer::{Producer, aborted, committed_keys, init, wait_until_stable};
 
 /// Enough partitions that coordinators differ, and nothing that runs out under the test.
 const SETTINGS: &[(&str, &str)] = &[
@@ -250,19 +250,23 @@ impl Unfinished {
         assert!(next.producer_epoch > self.open_for_long.epoch);
     }
 
-    /// All that a reader of committed records sees.
-    fn outcomes(&self, cluster: &mut Cluster) -> Vec<Vec<String>> {
+    /// All that a reader of committed records sees, and which aborted transactions it is told of.
+    fn outcomes(&self, cluster: &mut Cluster) -> Vec<Outcome> {
         let mut connection = cluster.connect(BROKER);
         let [free, stuck, stuck_for_long] = topics(self.by);
         let places = [(&free, 0), (&free, 1), (&stuck, 0), (&stuck_for_long, 0)];
         let read = |(topic, partition): (&String, i32)| {
             connection.wait_for_leaders(topic, partition + 1);
             wait_until_stable(&mut connection, topic, partition);
-            committed_keys(&mut connection, topic, partition)
+            let keys = committed_keys(&mut connection, topic, partition);
+            (keys, aborted(&mut connection, topic, partition))
         };
         places.map(read).into()
     }
 }
+
+/// Keys of committed records, and the aborted transactions of a partition.
+type Outcome = (Vec<String>, Vec<(i64, i64)>);
 
 fn topics(by: &str) -> [String; 3] {
     [format!("{by}-free"), format!("{by}-stuck"), format!("{by}-stuck-for-long")]
