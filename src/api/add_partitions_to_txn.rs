@@ -15,6 +15,7 @@ use wire::{AddPartitionsToTxnRequest, AddPartitionsToTxnResponse};
 use super::error_code::txn_error;
 use super::transactions::{code_before, host};
 use super::{ErrorCode, RequestContext, Services};
+use crate::metadata::Image;
 use crate::model::{PartitionIndex, ProducerEpoch, ProducerId, TopicName, TopicPartition, is_internal_topic};
 use crate::security::{Operation, Resource};
 use crate::txn::{AddPartitions, TransactionVerifier, TransactionVersion, TransactionalId, VerifyPartitions};
@@ -68,8 +69,9 @@ async fn add(
     transaction: &AddPartitionsToTxnTransaction,
     sender: Sender,
 ) -> Vec<ErrorCode> {
+    let image = services.metadata.image();
     let checked: Vec<Result<TopicPartition, ErrorCode>> = partitions(transaction)
-        .map(|(topic, index)| check(services, context, topic, index, sender))
+        .map(|(topic, index)| check(services, context, &image, (topic, index), sender))
         .collect();
     let id = Resource::TransactionalId(&transaction.transactional_id);
     if sender == Sender::Client && !services.authorizer.allows(context.principal(), Operation::Write, id) {
@@ -137,8 +139,8 @@ fn partitions(transaction: &AddPartitionsToTxnTransaction) -> impl Iterator<Item
 fn check(
     services: &Services,
     context: &RequestContext,
-    topic: &str,
-    index: PartitionIndex,
+    image: &Image,
+    (topic, index): (&str, PartitionIndex),
     sender: Sender,
 ) -> Result<TopicPartition, ErrorCode> {
     let is_allowed = match sender {
@@ -152,7 +154,6 @@ fn check(
     if !is_allowed {
         return Err(ErrorCode::TopicAuthorizationFailed);
     }
-    let image = services.metadata.image();
     let known = image.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     known.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     Ok(TopicPartition::new(known.name.clone(), index))

@@ -575,7 +575,7 @@ fn partition_data(
                     TopicRef::IllegalName(_) => None,
                     TopicRef::Id(id) => image.topic_by_id(*id),
                 };
-                let (leader, epoch) = hints.add(services, context, topic, read.key.partition);
+                let (leader, epoch) = hints.add(&image, context, topic, read.key.partition);
                 data.current_leader = LeaderIdAndEpoch { leader_id: leader.0, leader_epoch: epoch.0 };
             }
         }

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use super::{RequestContext, Services};
-use crate::metadata::Topic;
+use super::RequestContext;
 use crate::metadata::control::Endpoint;
+use crate::metadata::{Image, Topic};
 use crate::model::{BrokerId, LeaderEpoch, PartitionIndex};
 
 /// Where partitions that have moved are led now, so that clients need not ask for metadata (KIP-951).
@@ -24,7 +24,7 @@ impl LeaderHints {
     /// The leader of a partition and its epoch; -1 and -1 when this broker knows none.
     pub(super) fn add(
         &mut self,
-        services: &Services,
+        image: &Image,
         context: &RequestContext,
         topic: Option<&Arc<Topic>>,
         index: PartitionIndex,
@@ -32,7 +32,6 @@ impl LeaderHints {
         let Some(partition) = topic.and_then(|topic| topic.partition(index)) else {
             return (BrokerId::NONE, LeaderEpoch::UNKNOWN);
         };
-        let image = services.metadata.image();
         let leader = partition.leader;
         let is_listed = self.endpoints.iter().any(|endpoint| endpoint.id == leader);
         let endpoint = image.endpoint(leader, context.listener()).filter(|_| !is_listed);

@@ -438,7 +438,7 @@ fn response(services: &Services, context: &RequestContext, topics: Vec<TopicResu
                     Some(known) if context.version >= 13 => Some(known),
                     _ => image.topic(&topic.name),
                 };
-                let (leader, epoch) = hints.add(services, context, known, PartitionIndex(index));
+                let (leader, epoch) = hints.add(&image, context, known, PartitionIndex(index));
                 partition.current_leader = LeaderIdAndEpoch { leader_id: leader.0, leader_epoch: epoch.0 };
             }
             partitions.push(partition);

@@ -17,6 +17,7 @@ use crate::group::{
     CommitTransactionalOffsets, GenerationId, GroupId, MemberId, OFFSETS_TOPIC, OffsetToCommit,
 };
 use crate::log::VerificationGuard;
+use crate::metadata::Image;
 use crate::model::{
     LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicName, TopicPartition,
 };
@@ -29,6 +30,7 @@ pub async fn handle(
     request: TxnOffsetCommitRequest,
 ) -> TxnOffsetCommitResponse {
     let whole_error = refuse_whole(services, context, &request);
+    let image = services.metadata.image();
     let mut offsets = Vec::new();
     let mut response = TxnOffsetCommitResponse::default();
     for topic in &request.topics {
@@ -37,7 +39,7 @@ pub async fn handle(
             let index = PartitionIndex(wanted.partition_index);
             let checked = match whole_error {
                 Some(code) => Err(code),
-                None => check(services, context, &topic.name, index),
+                None => check(services, context, &image, &topic.name, index),
             };
             let code = match checked {
                 Err(code) => code,
@@ -83,13 +85,13 @@ fn refuse_whole(
 fn check(
     services: &Services,
     context: &RequestContext,
+    image: &Image,
     topic: &str,
     index: PartitionIndex,
 ) -> Result<TopicPartition, ErrorCode> {
     if !services.authorizer.allows(context.principal(), Operation::Read, Resource::Topic(topic)) {
         return Err(ErrorCode::TopicAuthorizationFailed);
     }
-    let image = services.metadata.image();
     let known = image.topic(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     known.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     Ok(TopicPartition::new(known.name.clone(), index))
