@@ -175,9 +175,9 @@ pub(super) fn respond<R: Request>(
         error!(api = context.api.name(), api_version = context.version, %error, "a response cannot be encoded");
         return Answer::Close;
     }
+    let mut frame = ResponseFrame::with_errors(writer.take_errors());
     let (buffer, splices) = writer.into_parts();
     let mut buffer = buffer.freeze();
-    let mut frame = ResponseFrame::default();
     let mut external: Vec<Option<Part>> = external.into_iter().map(Some).collect();
     let mut taken = 0;
     for splice in splices {

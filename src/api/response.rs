@@ -7,6 +7,7 @@ use crate::log::{Conversion, FileSlice};
 pub struct ResponseFrame {
     parts: Vec<Part>,
     size_bytes: u64,
+    errors: Vec<(i16, u32)>,
 }
 
 /// A stretch of a response.
@@ -29,6 +30,16 @@ impl Part {
 }
 
 impl ResponseFrame {
+    /// One whose message has these error codes, each so many times.
+    pub(super) fn with_errors(errors: Vec<(i16, u32)>) -> ResponseFrame {
+        ResponseFrame { errors, ..ResponseFrame::default() }
+    }
+
+    /// The error codes in it, each with how often.
+    pub fn errors(&self) -> &[(i16, u32)] {
+        &self.errors
+    }
+
     pub fn push(&mut self, part: Part) {
         let size_bytes = part.size_bytes();
         if size_bytes > 0 {

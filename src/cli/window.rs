@@ -7,7 +7,7 @@ use snafu::ResultExt;
 use tracing::{info, warn};
 
 use super::serve::{HttpListenerSnafu, Options, ServeError};
-use crate::api::{Services, table};
+use crate::api::{ERROR_CODES, Services, table};
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::coordination::{SessionState, Store};
@@ -91,6 +91,7 @@ fn names(config: &BrokerConfig) -> Names {
     let api = |key: i16| table::find(key).map_or(String::new(), |api| format!("{:?}", api.key));
     Names {
         apis: (0..128).map(api).collect(),
+        errors: ERROR_CODES.iter().map(|(_, name)| (*name).to_owned()).collect(),
         listeners: config.listeners().bound.iter().map(|endpoint| endpoint.listener.to_string()).collect(),
     }
 }
@@ -113,6 +114,7 @@ fn sample_logs(logs: &LogManager, samples: &mut Samples) {
         samples.push(Sampled::LogDirOnline, &[&path], u8::from(directory.space.is_some()));
         let is_full = u8::from(directory.directory.is_short_of_room());
         samples.push(Sampled::LogDirFull, &[&path], is_full);
+        samples.push(Sampled::LogFlushes, &[&path], directory.directory.flushes());
         if let Some(space) = &directory.space {
             samples.push(Sampled::LogDirTotalBytes, &[&path], space.total_bytes);
             samples.push(Sampled::LogDirUsableBytes, &[&path], space.usable_bytes);
@@ -259,6 +261,7 @@ async fn sample_transactions(services: &Services, mut samples: Samples) -> Sampl
 }
 
 async fn sample_groups(services: &Services, mut samples: Samples) -> Samples {
+    samples.push(Sampled::GroupRebalances, &[], services.groups.rebalances());
     let all = Default::default();
     let listing = tokio::time::timeout(COUNTS_MAX, services.groups.list(&all));
     let Ok(listing) = listing.await else { return samples };

@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -27,6 +28,7 @@ pub struct GroupService {
     metadata: Arc<Cache>,
     default_partition_count: i32,
     random: Random,
+    rebalances: Arc<AtomicU64>,
 }
 
 /// What a group coordinator is made of.
@@ -45,20 +47,28 @@ impl GroupService {
     pub fn new(parts: GroupServiceParts) -> GroupService {
         let options = Arc::new(parts.options);
         let topic = TopicName::new(OFFSETS_TOPIC).expect("the offsets topic has a legal name");
+        let events = EventLog::default();
+        let rebalances = Arc::clone(&events.rebalances);
         let runtime = Runtime::new(RuntimeParts {
             topic,
             write_timeout_ms: options.offset_commit_timeout_ms,
             log: parts.log,
             clock: parts.clock,
             new_shard: Box::new(move |_| GroupShard::new(Arc::clone(&options))),
-            events: Box::new(EventLog::default()),
+            events: Box::new(events),
         });
         GroupService {
             runtime,
             metadata: parts.metadata,
             default_partition_count: parts.default_partition_count,
             random: parts.random,
+            rebalances,
         }
+    }
+
+    /// Generations that groups have begun with this coordinator.
+    pub fn rebalances(&self) -> u64 {
+        self.rebalances.load(Ordering::Relaxed)
     }
 
     /// The partition of `__consumer_offsets` whose leader coordinates this group.
@@ -262,10 +272,11 @@ fn mismatch(reply: &GroupReply) -> ! {
     unreachable!("a request is answered by the reply to another kind of request: {reply:?}")
 }
 
-/// Writes what groups report to the log.
+/// Counts what groups report, and writes it to the log.
 #[derive(Default)]
 struct EventLog {
     loaded: Arc<Mutex<LoadedShards>>,
+    rebalances: Arc<AtomicU64>,
 }
 
 /// Partitions that were loaded and are not told of yet.
@@ -302,6 +313,7 @@ impl EventSink<GroupEvent> for EventLog {
                 tracing::info!(%group_id, %generation_id, reason, "preparing to rebalance");
             }
             GroupEvent::GenerationStarted { group_id, generation_id, members } => {
+                self.rebalances.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(%group_id, %generation_id, members, "a generation begins");
             }
             GroupEvent::GroupEmptied { group_id, generation_id } => {

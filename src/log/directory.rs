@@ -3,7 +3,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use snafu::ensure;
@@ -37,6 +37,7 @@ pub struct LogDirectory {
     high_watermarks: Mutex<Checkpoint>,
     log_starts: Mutex<Checkpoint>,
     cleaner_offsets: Mutex<Checkpoint>,
+    flushes: AtomicU64,
 }
 
 /// An offset for each log.
@@ -113,6 +114,7 @@ impl LogDirectory {
             high_watermarks: Mutex::default(),
             log_starts: Mutex::default(),
             cleaner_offsets: Mutex::default(),
+            flushes: AtomicU64::new(0),
         }
     }
 
@@ -122,6 +124,15 @@ impl LogDirectory {
 
     pub fn is_offline(&self) -> bool {
         self.is_offline.load(Ordering::Acquire)
+    }
+
+    /// How often records of one of its logs were made durable.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_flush(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// As requests and answers name it.

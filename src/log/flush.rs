@@ -30,6 +30,7 @@ impl Log {
         let end = self.write_out(wanted)?;
         self.sync_until(end)?;
         self.note_flushed(end, now);
+        self.place.directory.count_flush();
         Ok(())
     }
 

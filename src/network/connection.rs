@@ -309,6 +309,9 @@ impl Connection {
 
     fn answer(&mut self, request: Observed, frame: ResponseFrame) {
         self.observe(request, frame.size_bytes());
+        for &(code, count) in frame.errors() {
+            self.services.metrics.errors.at(code.into()).add(u64::from(count));
+        }
         self.output.push(frame);
     }
 

@@ -3,6 +3,8 @@
 pub struct Names {
     /// The name of each API at the position of its key; unused keys are empty.
     pub apis: Vec<String>,
+    /// The name of each error code, from -1 on.
+    pub errors: Vec<String>,
     /// The broker's listeners, in the order of its settings.
     pub listeners: Vec<String>,
 }
@@ -48,6 +50,28 @@ impl Label for Api {
 
     fn values(names: &Names) -> Vec<String> {
         names.apis.iter().cloned().chain(["unknown".to_owned()]).collect()
+    }
+}
+
+/// An error code of Kafka's.
+#[derive(Debug, Clone, Copy)]
+pub struct Error(i16);
+
+impl From<i16> for Error {
+    fn from(code: i16) -> Self {
+        Error(code)
+    }
+}
+
+impl Label for Error {
+    const NAME: &'static str = "error";
+
+    fn position(self) -> usize {
+        usize::try_from(i32::from(self.0) + 1).unwrap_or(usize::MAX)
+    }
+
+    fn values(names: &Names) -> Vec<String> {
+        names.errors.iter().cloned().chain(["unknown".to_owned()]).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::instrument::{Counter, Family, Histogram, Instrument, Named};
-use super::label::{Api, Closed, ControllerEvent, Listener, Names, Principal, Refused};
+use super::label::{Api, Closed, ControllerEvent, Error, Listener, Names, Principal, Refused};
 use super::process;
 use super::sample::{SAMPLED, Samples};
 
@@ -84,6 +84,7 @@ metrics! {
     request_duration: Family<Api, Histogram>, "barnabas_request_duration_seconds", "From a request's last byte until its answer is handed to the socket.";
     request_bytes: Family<Api, Counter>, "barnabas_request_bytes_total", "Bytes of requests, with their headers.";
     response_bytes: Family<Api, Counter>, "barnabas_response_bytes_total", "Bytes of answers, with their headers.";
+    errors: Family<Error, Counter>, "barnabas_errors_total", "Errors that answers told of, each partition's or topic's by itself.";
     connections_accepted: Family<Listener, Counter>, "barnabas_connections_accepted_total", "Connections accepted.";
     connections_refused: Family<Refused, Counter>, "barnabas_connections_refused_total", "Connections closed before their first request, for a limit.";
     connections_closed: Family<Closed, Counter>, "barnabas_connections_closed_total", "Connections closed.";
@@ -149,6 +150,7 @@ mod tests {
     fn metrics() -> Metrics {
         Metrics::new(&Names {
             apis: ["Produce", "Fetch"].map(str::to_owned).to_vec(),
+            errors: ["UNKNOWN_SERVER_ERROR", "NONE", "OFFSET_OUT_OF_RANGE"].map(str::to_owned).to_vec(),
             listeners: vec!["PLAINTEXT".to_owned()],
         })
     }
@@ -179,6 +181,8 @@ mod tests {
         metrics.requests.at(1.into()).increment();
         metrics.connections_accepted.at(0.into()).add(3);
         metrics.connections_closed.at(Closed::Idle).add(4);
+        metrics.errors.at((-1).into()).increment();
+        metrics.errors.at(1.into()).add(2);
         metrics.add_sampler(|mut samples| async {
             samples.push(Sampled::MemoryBytes, &["requests"], 4096);
             samples
@@ -190,6 +194,8 @@ mod tests {
             "barnabas_requests_total{api=\"Fetch\"} 1",
             "barnabas_connections_accepted_total{listener=\"PLAINTEXT\"} 3",
             "barnabas_connections_closed_total{reason=\"idle\"} 4",
+            "barnabas_errors_total{error=\"UNKNOWN_SERVER_ERROR\"} 1",
+            "barnabas_errors_total{error=\"OFFSET_OUT_OF_RANGE\"} 2",
             "barnabas_memory_bytes{owner=\"requests\"} 4096",
         ] {
             assert!(text.lines().any(|printed| printed == line), "{line} is missing in\n{text}");

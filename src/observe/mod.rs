@@ -16,7 +16,7 @@ mod reference;
 mod sample;
 
 pub use instrument::{Counter, Family, Histogram, Named};
-pub use label::{Api, Closed, ControllerEvent, Listener, Names, Refused};
+pub use label::{Api, Closed, ControllerEvent, Error, Listener, Names, Refused};
 pub use loggers::{LevelChange, LoggerError, Loggers};
 pub use metrics::{Metric, MetricKind, Metrics, metrics_table};
 pub use pace::Pace;

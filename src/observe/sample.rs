@@ -57,11 +57,13 @@ sampled! {
     LogDirFull, Gauge, "barnabas_log_dir_full", ["dir"], "1 while a log folder's volume has no room for records.";
     LogDirTotalBytes, Gauge, "barnabas_log_dir_total_bytes", ["dir"], "Size of the volume of a log folder.";
     LogDirUsableBytes, Gauge, "barnabas_log_dir_usable_bytes", ["dir"], "Room left on the volume of a log folder.";
+    LogFlushes, Counter, "barnabas_log_flushes_total", ["dir"], "Times that records of a log were made durable by syncing its files.";
     LogDirMoves, Gauge, "barnabas_log_dir_moves", [], "Replicas that are being moved between log folders.";
     CompactionFailures, Gauge, "barnabas_compaction_failures", ["topic", "partition", "reason"], "Attempts in a row to compact a partition that failed; absent = none.";
     CompactionDirtyRatio, Gauge, "barnabas_compaction_dirty_ratio", [], "Greatest uncompacted part of a compacted log, from 0 to 1.";
     CompactionDelaySeconds, Gauge, "barnabas_compaction_delay_seconds", [], "How long the oldest record has waited beyond max.compaction.lag.ms.";
     Groups, Gauge, "barnabas_groups", ["state"], "Groups that this broker coordinates.";
+    GroupRebalances, Counter, "barnabas_group_rebalances_total", [], "Generations that groups have begun, those that became empty left out.";
     Transactions, Gauge, "barnabas_transactions", ["state"], "Transactional ids that this broker coordinates.";
     OpenTransactionEnds, Gauge, "barnabas_open_transaction_ends", [], "Transactions that are decided and not known to all their partitions.";
     HangingTransactions, Gauge, "barnabas_hanging_transactions", [], "Led partitions that a transaction holds back for longer than transaction.max.timeout.ms allows.";

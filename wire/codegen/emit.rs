@@ -471,6 +471,9 @@ fn write_value(message: &Message, field: &Field, within: Versions, is_tagged: bo
     };
     let prefix = if optional { "nullable_" } else { "" };
     let call = match &field.kind {
+        FieldKind::Scalar(Scalar::I16) if field.name.ends_with("ErrorCode") => {
+            format!("w.error_code({value});")
+        }
         FieldKind::Scalar(scalar) => format!("w.{}({value});", scalar_type(*scalar).to_lowercase()),
         FieldKind::String => format!("w.{prefix}string({reference}, {flexible})?;"),
         FieldKind::Bytes => format!("w.{prefix}bytes({reference}, {flexible})?;"),

@@ -9,6 +9,7 @@ pub struct Writer {
     buffer: BytesMut,
     splices: Vec<Splice>,
     spliced_bytes: usize,
+    errors: Vec<(i16, u32)>,
 }
 
 /// Record data that belongs between two bytes of a [`Writer`]'s buffer.
@@ -39,6 +40,11 @@ impl Writer {
     /// Size on the wire of everything written, record data included.
     pub fn size_bytes(&self) -> usize {
         self.buffer.len() + self.spliced_bytes
+    }
+
+    /// The error codes other than 0 that messages had, each with how often.
+    pub fn take_errors(&mut self) -> Vec<(i16, u32)> {
+        std::mem::take(&mut self.errors)
     }
 
     /// The buffer and the record data that belongs into it, in order of position.
@@ -107,6 +113,18 @@ impl Writer {
     /// Two bytes, most significant first, as all numbers of fixed length.
     pub fn i16(&mut self, value: i16) {
         self.buffer.put_i16(value);
+    }
+
+    /// What became of something that was asked for; 0 = it was done.
+    pub fn error_code(&mut self, code: i16) {
+        if code != 0 {
+            // A response has few different ones.
+            match self.errors.iter_mut().find(|(known, _)| *known == code) {
+                Some((_, count)) => *count += 1,
+                None => self.errors.push((code, 1)),
+            }
+        }
+        self.i16(code);
     }
 
     /// Two bytes without sign.
