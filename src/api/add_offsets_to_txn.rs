@@ -48,6 +48,6 @@ async fn add(
         client_version: TransactionVersion::Classic,
         client_host: Some(host(context)),
     };
-    let result = services.transactions.add_partitions(command).await;
+    let result = services.transactions.add_partitions_in_turn(command).await;
     result.map_err(|error| code_before(error, context, 2))
 }

@@ -1,7 +1,8 @@
 //! Makes partitions part of a transaction, or asks whether they are (KIP-98, KIP-890).
 //!
 //! Behaviour: all or nothing: where one partition is not known or not allowed, the others are not attempted. From
-//! version 4 on it is for brokers, which add or verify for many producers at once.
+//! version 4 on it is for brokers, which add or verify for many producers at once. A producer whose last end is not
+//! complete is kept waiting for a little before it is told to come again.
 //!
 //! Versions: 2 PRODUCER_FENCED · 3 flexible · 4 many transactions, verification (KIP-890) · 5
 //! TRANSACTION_ABORTABLE.
@@ -96,7 +97,11 @@ async fn add(
         },
         client_host: (sender == Sender::Client).then(|| host(context)),
     };
-    let result = services.transactions.add_partitions(command).await;
+    let result = match sender {
+        Sender::Client => services.transactions.add_partitions_in_turn(command).await,
+        // Questions of other producers wait behind this one.
+        Sender::Broker => services.transactions.add_partitions(command).await,
+    };
     vec![result.map_or_else(|error| code_before(error, context, 2), |()| ErrorCode::None); count]
 }
 

@@ -147,6 +147,10 @@ pub(super) enum TxnEvent {
     TimedOut(Overdue),
     /// The end of a transaction is decided, but not all partitions have heard of it for a long time.
     Hanging(Overdue),
+    /// All partitions know of the end, and the next transaction may begin.
+    Completed {
+        transactional_id: TransactionalId,
+    },
     Expired {
         transactional_id: TransactionalId,
     },

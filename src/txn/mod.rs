@@ -6,6 +6,7 @@
 //! which the epoch grows with each end (KIP-890). Rules and state are pure (`transaction`, `shard`); a state is
 //! appended to `__transaction_state` first and counts when it is committed.
 
+mod ends;
 mod error;
 #[cfg(test)]
 mod history_tests;
@@ -18,6 +19,8 @@ mod reference;
 #[cfg(test)]
 mod script_tests;
 mod service;
+#[cfg(test)]
+mod service_tests;
 mod shard;
 #[cfg(test)]
 mod testing;

@@ -182,7 +182,8 @@ impl Script {
                 TxnEvent::NotStored { transactional_id } => {
                     writeln!(out, "> not stored {transactional_id}").unwrap();
                 }
-                TxnEvent::Loaded { .. } => {}
+                // The state says it.
+                TxnEvent::Completed { .. } | TxnEvent::Loaded { .. } => {}
             }
         }
         if lists {

@@ -1,8 +1,11 @@
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
+use tokio::time::{Instant, timeout_at};
 
+use super::ends::Ends;
 use super::markers::{MarkerChannel, MarkerSender};
 use super::messages::{Overdue, TxnCommand, TxnEvent, TxnReply};
 use super::shard::TxnShard;
@@ -21,6 +24,10 @@ use crate::runtime::task::Shutdown;
 /// The topic that holds the states of transactional ids.
 pub const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
 
+/// How long a producer that begins its next transaction waits here for the end of the one before. Kafka's clients pause for
+/// as long when they are told to come again.
+const END_WAIT_MAX: Duration = Duration::from_millis(20);
+
 /// The transaction coordinator of this broker.
 ///
 /// Answers for the transactional ids of the partitions of `__transaction_state` that the broker leads. Dropping
@@ -28,6 +35,7 @@ pub const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
 pub struct TxnService {
     runtime: Runtime<TxnShard>,
     markers: Arc<MarkerSender>,
+    ends: Arc<Ends>,
     metadata: Arc<Cache>,
     default_partition_count: i32,
     options: Arc<TxnOptions>,
@@ -65,6 +73,7 @@ impl TxnService {
         let version = Arc::new(RwLock::new(parts.version));
         let topic = TopicName::new(TRANSACTION_STATE_TOPIC).expect("the transaction topic has a legal name");
         let markers = Arc::new(MarkerSender::new(parts.markers, Arc::clone(&parts.metadata), parts.shutdown));
+        let ends = Arc::<Ends>::default();
         let (of_shard, version_now) = (Arc::clone(&options), Arc::clone(&version));
         let runtime = Runtime::new(RuntimeParts {
             topic,
@@ -72,12 +81,13 @@ impl TxnService {
             log: parts.log,
             clock: parts.clock.clone(),
             new_shard: Box::new(move |_| TxnShard::new(Arc::clone(&of_shard), *version_now.read())),
-            events: Box::new(Events { markers: Arc::clone(&markers) }),
+            events: Box::new(Events { markers: Arc::clone(&markers), ends: Arc::clone(&ends) }),
         });
         markers.report_to(runtime.clone());
         TxnService {
             runtime,
             markers,
+            ends,
             metadata: parts.metadata,
             default_partition_count: parts.default_partition_count,
             options,
@@ -161,6 +171,24 @@ impl TxnService {
         }
     }
 
+    /// As [`add_partitions`](Self::add_partitions), for a producer that comes before the end of its last transaction is
+    /// complete: that is waited for a little.
+    pub async fn add_partitions_in_turn(&self, request: AddPartitions) -> Result<(), TxnError> {
+        let deadline = Instant::now() + END_WAIT_MAX;
+        loop {
+            let mut completed = std::pin::pin!(self.ends.completed(&request.transactional_id));
+            // From here on none is missed.
+            completed.as_mut().enable();
+            let result = self.add_partitions(request.clone()).await;
+            let comes_too_soon = result == Err(TxnError::ConcurrentTransactions);
+            if !comes_too_soon || timeout_at(deadline, completed).await.is_err() {
+                return result;
+            }
+        }
+    }
+
+    /// Begins a transaction, or adds to the one that is open. At once: where the end before is not complete, the producer
+    /// has to come again ([`TxnError::ConcurrentTransactions`]).
     pub async fn add_partitions(&self, request: AddPartitions) -> Result<(), TxnError> {
         let id = request.transactional_id.clone();
         match self.call(&id, TxnCommand::AddPartitions(request)).await? {
@@ -242,7 +270,7 @@ impl TransactionVerifier for TxnService {
     }
 
     fn add(&self, request: AddPartitions) -> BoxFuture<'_, Result<(), TxnError>> {
-        Box::pin(self.add_partitions(request))
+        Box::pin(self.add_partitions_in_turn(request))
     }
 }
 
@@ -261,9 +289,10 @@ fn mismatch(reply: &TxnReply) -> ! {
     unreachable!("a request is answered by the reply to another kind of request: {reply:?}")
 }
 
-/// Has markers sent, and writes what a person should know to the log.
+/// Has markers sent, wakes who waits for ends, and writes what a person should know to the log.
 struct Events {
     markers: Arc<MarkerSender>,
+    ends: Arc<Ends>,
 }
 
 impl EventSink<TxnEvent> for Events {
@@ -276,6 +305,7 @@ impl EventSink<TxnEvent> for Events {
             TxnEvent::Hanging(overdue) => {
                 warn_of(&overdue, "the end of a transaction is not known to all its partitions");
             }
+            TxnEvent::Completed { transactional_id } => self.ends.complete(&transactional_id),
             TxnEvent::Expired { transactional_id } => {
                 tracing::info!(%transactional_id, "a silent transactional id is forgotten");
             }

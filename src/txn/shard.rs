@@ -446,8 +446,12 @@ impl Shard for TxnShard {
             if let Some(token) = answer {
                 out.reply(token, reply);
             }
-            if matches!(kind, WriteKind::Fence | WriteKind::End) {
-                self.tell_partitions(&transactional_id, false, now, &mut out);
+            match kind {
+                WriteKind::Fence | WriteKind::End => {
+                    self.tell_partitions(&transactional_id, false, now, &mut out);
+                }
+                WriteKind::Complete => out.events.push(TxnEvent::Completed { transactional_id }),
+                WriteKind::Init | WriteKind::AddPartitions | WriteKind::Expire => {}
             }
         }
         out
