@@ -25,6 +25,8 @@ pub struct Broker {
     port: Port,
     dir: TempDir,
     settings: Vec<(String, String)>,
+    /// Variables of the process.
+    environment: Vec<(String, String)>,
     allowed_log_lines: Vec<String>,
     running: Option<Running>,
     zookeeper: Option<ZooKeeper>,
@@ -60,8 +62,16 @@ impl Broker {
     /// Starts a broker of the cluster on this ZooKeeper.
     #[track_caller]
     pub fn join(server: Server, id: i32, zookeeper: &str, settings: &[(&str, &str)]) -> Broker {
-        let broker = Broker::without_zookeeper(server, settings);
-        broker.join_with(id, zookeeper)
+        let mut broker = Broker::prepare_to_join(server, id, zookeeper, settings);
+        broker.start_again();
+        broker
+    }
+
+    /// As [`Broker::join`], without the start.
+    pub fn prepare_to_join(server: Server, id: i32, zookeeper: &str, settings: &[(&str, &str)]) -> Broker {
+        let mut broker = Broker::without_zookeeper(server, settings);
+        broker.will_join(id, zookeeper);
+        broker
     }
 
     /// As [`Broker::join`], a Barnabas in a network namespace where it has this address.
@@ -74,23 +84,26 @@ impl Broker {
     ) -> Broker {
         let mut broker = Broker::without_zookeeper(Server::Barnabas, settings);
         (broker.namespace, broker.host) = (Some(namespace), host);
-        broker.join_with(id, zookeeper)
-    }
-
-    #[track_caller]
-    fn join_with(self, id: i32, zookeeper: &str) -> Broker {
-        let mut broker = self;
-        match broker.server {
-            Server::Barnabas => {
-                broker.set("broker.id", &id.to_string());
-                broker.set("zookeeper.connect", zookeeper);
-            }
-            Server::KafkaWithZooKeeper(_) | Server::KafkaWithoutZooKeeper(_) => {
-                broker.joins = Some((zookeeper.to_owned(), id));
-            }
-        }
+        broker.will_join(id, zookeeper);
         broker.start_again();
         broker
+    }
+
+    fn will_join(&mut self, id: i32, zookeeper: &str) {
+        match self.server {
+            Server::Barnabas => {
+                self.set("broker.id", &id.to_string());
+                self.set("zookeeper.connect", zookeeper);
+            }
+            Server::KafkaWithZooKeeper(_) | Server::KafkaWithoutZooKeeper(_) => {
+                self.joins = Some((zookeeper.to_owned(), id));
+            }
+        }
+    }
+
+    /// Adds a variable for the next start.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     pub fn is_running(&self) -> bool {
@@ -115,6 +128,7 @@ impl Broker {
             port: free_port(),
             dir: tempfile::tempdir().expect("create a data folder"),
             settings: settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            environment: Vec::new(),
             allowed_log_lines: Vec::new(),
             running: None,
             zookeeper: None,
@@ -255,6 +269,7 @@ impl Broker {
             None => Command::new(binary),
         };
         command.arg("serve").arg(&properties).current_dir(self.dir.path()).env("NO_COLOR", "1");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         Process::start("barnabas", command, Some(&self.dir.path().join("stderr.log")))
     }
 
@@ -305,10 +320,7 @@ impl Broker {
             None => {}
             Some(Running::Barnabas(process)) => drop(process),
             Some(Running::Kafka) => {
-                let pid = std::fs::read_to_string(self.dir.path().join("kafka.pid")).expect("read kafka.pid");
-                let pid = pid.split(' ').next().unwrap_or_default().to_owned();
-                let status = Command::new("kill").args(["-KILL", &pid]).status().expect("run kill");
-                assert!(status.success(), "kill -KILL {pid}: {status}");
+                kill_by_pid_file(&self.dir.path().join("kafka.pid"));
                 // The script waits until the process is gone.
                 self.peer_script("kafka-server", &["stop", "--dir", &self.dir_text()]);
             }
@@ -379,7 +391,7 @@ impl Broker {
 
     #[track_caller]
     fn peer_script(&self, name: &str, arguments: &[&str]) {
-        run_peer_script(name, arguments);
+        run_peer_script(name, arguments, &self.environment);
     }
 }
 
@@ -410,16 +422,27 @@ impl Drop for Broker {
 }
 
 #[track_caller]
-pub(crate) fn run_peer_script(name: &str, arguments: &[&str]) {
+pub(crate) fn run_peer_script(name: &str, arguments: &[&str], environment: &[(String, String)]) {
     // The server inherits what it is given and outlives the script: pipes would never end, so the output is a file.
     let output = tempfile::NamedTempFile::new().expect("create a file for the script's output");
     let file = output.reopen().expect("open the file for the script's output");
     let status = Command::new(protocol_tests_dir().join("peers").join(name))
         .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdout(file.try_clone().expect("share the file"))
         .stderr(file)
         .status()
         .unwrap_or_else(|error| panic!("run peers/{name}: {error}"));
     let text = std::fs::read_to_string(output.path()).unwrap_or_default();
     assert!(status.success(), "peers/{name} {}: {status}\n{text}", arguments.join(" "));
+}
+
+/// Sends SIGKILL to the process that a script of the peers has started.
+#[track_caller]
+pub(crate) fn kill_by_pid_file(path: &Path) {
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
+    let pid = text.split(' ').next().unwrap_or_default().to_owned();
+    let status = Command::new("kill").args(["-KILL", &pid]).status().expect("run kill");
+    assert!(status.success(), "kill -KILL {pid}: {status}");
 }

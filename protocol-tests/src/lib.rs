@@ -9,6 +9,7 @@ mod broker;
 pub mod client;
 mod cluster;
 mod connection;
+mod keys;
 pub mod load;
 mod log_scan;
 mod machine;
@@ -19,6 +20,7 @@ mod proxy;
 pub mod requests;
 mod server;
 mod tools;
+mod volume;
 mod wait;
 mod writer;
 mod zookeeper;
@@ -26,6 +28,7 @@ mod zookeeper;
 pub use broker::Broker;
 pub use cluster::Cluster;
 pub use connection::{CallError, Connection, encode};
+pub use keys::Keys;
 pub use machine::{
     Port, announce, barnabas_binary, build_dir, command_exists, free_port, protocol_tests_dir,
     raise_open_files_limit, reset, scaled,
@@ -35,6 +38,7 @@ pub use process::{Finished, Line, Process};
 pub use proxy::{Held, Proxy};
 pub use server::Server;
 pub use tools::{Output, ToolRun, Tools};
+pub use volume::Volume;
 pub use wait::{wait_for, wait_for_group, wait_within};
 pub use writer::{Writer, under_load};
 pub use zookeeper::{Znode, ZooKeeper, dump_tree};

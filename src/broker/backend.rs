@@ -2,16 +2,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use snafu::{ResultExt, ensure};
+use snafu::ResultExt;
 use tracing::warn;
 
 use super::error::*;
+use super::zookeeper::{self, milliseconds, request_bytes_max};
 use crate::config::BrokerConfig;
 use crate::coordination::{
-    AclPolicy, BoundServer, ConnectString, EmbeddedStore, EmbeddedStoreOptions, Ensemble, FourLetterWords,
-    LastingSessions, Store, StoreError, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
-    ZooKeeperServerOptions,
+    BoundServer, EmbeddedStore, EmbeddedStoreOptions, Ensemble, FourLetterWords, LastingSessions, Store,
+    StoreError, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, ZooKeeperServerOptions,
 };
 use crate::runtime::fs::{Durability, FileSystem};
 use crate::runtime::{Clock, Random};
@@ -63,7 +62,7 @@ impl Backend {
                 })
             }
             Some(connect) => {
-                let ensemble = open_zookeeper(config, connect, random).await?;
+                let ensemble = open_zookeeper(zookeeper::options(config, connect, random)?).await?;
                 Ok(Backend { name: connect.to_owned(), ..Backend::joined(config, Box::new(ensemble)) })
             }
         }
@@ -124,36 +123,8 @@ fn server_options(config: &BrokerConfig) -> ZooKeeperServerOptions {
     }
 }
 
-fn request_bytes_max(config: &BrokerConfig) -> usize {
-    usize::try_from(config.zookeeper_jute_maxbuffer()).unwrap_or(0)
-}
-
-async fn open_zookeeper(
-    config: &BrokerConfig,
-    connect: &str,
-    random: &Random,
-) -> Result<ZooKeeperEnsemble, StartError> {
-    let digest = config.zookeeper_digest();
-    ensure!(!config.zookeeper_set_acl() || digest.is_some(), NoZooKeeperIdentitySnafu);
-    let session_timeout = milliseconds(config.zookeeper_session_timeout_ms());
-    let ensemble = ZooKeeperEnsemble::new(ZooKeeperOptions {
-        connect: ConnectString::parse(connect)?,
-        session_timeout,
-        connection_timeout: config.zookeeper_connection_timeout_ms().map_or(session_timeout, milliseconds),
-        request_bytes_max: request_bytes_max(config),
-        in_flight_max: usize::try_from(config.zookeeper_max_in_flight_requests()).unwrap_or(1),
-        acl: if config.zookeeper_set_acl() { AclPolicy::Creator } else { AclPolicy::Open },
-        auth: digest
-            .map(|identity| ("digest".to_owned(), Bytes::copy_from_slice(identity.as_bytes())))
-            .into_iter()
-            .collect(),
-        random: random.clone(),
-    })
-    .context(StartThreadSnafu)?;
+async fn open_zookeeper(options: ZooKeeperOptions) -> Result<ZooKeeperEnsemble, StartError> {
+    let ensemble = ZooKeeperEnsemble::new(options).context(StartThreadSnafu)?;
     ensemble.create_chroot().await.context(StoreSnafu)?;
     Ok(ensemble)
-}
-
-fn milliseconds(ms: i32) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }

@@ -7,6 +7,8 @@ use crate::coordination::{BindServerError, InvalidConnectString, OpenStoreError,
 use crate::log::LogError;
 use crate::model::BrokerId;
 use crate::network::BindError;
+use crate::runtime::tls::TlsError;
+use crate::security::jaas::JaasError;
 
 /// Why a broker cannot start; one line for the operator.
 #[derive(Debug, Snafu)]
@@ -27,9 +29,26 @@ pub enum StartError {
     #[snafu(transparent)]
     ConnectString { source: InvalidConnectString },
     #[snafu(display(
-        "zookeeper.set.acl is true, but there is no identity for it: set barnabas.zookeeper.digest"
+        "zookeeper.set.acl is true, but there is no identity for it: set barnabas.zookeeper.jaas.file, \
+         zookeeper.ssl.client.enable with zookeeper.ssl.keystore.location, or barnabas.zookeeper.digest"
     ))]
     NoZooKeeperIdentity,
+    #[snafu(display("TLS towards ZooKeeper: {source}"))]
+    ZooKeeperTls { source: TlsError },
+    #[snafu(display(
+        "zookeeper.ssl.client.enable is true, but zookeeper.ssl.truststore.location is not set"
+    ))]
+    NoTrustStore,
+    #[snafu(display("cannot read {}, the JAAS file for ZooKeeper: {source}", path.display()))]
+    ReadJaas { path: PathBuf, source: std::io::Error },
+    #[snafu(display("{}, the JAAS file for ZooKeeper: {source}", path.display()))]
+    Jaas { path: PathBuf, source: JaasError },
+    #[snafu(display(
+        "{}: the section {section} has no DigestLoginModule with username and password; Barnabas speaks \
+         DIGEST-MD5 to ZooKeeper, and no Kerberos",
+        path.display()
+    ))]
+    NoDigestLogin { path: PathBuf, section: String },
     #[snafu(display("cannot start a thread for ZooKeeper: {source}"))]
     StartThread { source: std::io::Error },
     #[snafu(display(

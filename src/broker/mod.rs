@@ -26,6 +26,7 @@ mod standing;
 mod start;
 mod stored_isrs;
 mod ticks;
+mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,6 +8,7 @@ mod check;
 mod docs;
 mod drain;
 mod dump_log;
+mod java_options;
 mod place;
 pub mod process;
 pub mod serve;

@@ -107,6 +107,8 @@ pub(super) async fn open_zookeeper(connect: &str) -> Result<OpenPlace, PlaceErro
         request_bytes_max: 0xf_ffff,
         acl: AclPolicy::Open,
         auth: Vec::new(),
+        sasl: None,
+        tls: None,
         random: Random::from_entropy(),
     })
     .context(StartThreadSnafu)?;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use snafu::{ResultExt, Snafu};
 use tracing::{info, warn};
 
+use super::java_options;
 use super::process::{Runtimes, raise_open_files_limit, stop_signal};
 use super::window::Window;
 use crate::broker::{Broker, StartError};
@@ -23,7 +24,8 @@ use crate::observe::logging;
 ///   replication factor and min.isr of the internal topics: 1
 ///
 /// When clients are accepted, one line that begins with "barnabas ready" is written to stdout. Logs go to
-/// stderr; barnabas.log.level or the variable BARNABAS_LOG filter them.
+/// stderr; barnabas.log.level or the variable BARNABAS_LOG filter them. Of the variable KAFKA_OPTS the system
+/// properties count that say how ZooKeeper is spoken to (java.security.auth.login.config, zookeeper.ssl.*, …).
 #[derive(clap::Args, Default)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
@@ -88,7 +90,7 @@ pub enum ServeError {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), ServeError> {
-    let options = Options::read(arguments)?;
+    let options = Options::read(arguments, &std::env::var("KAFKA_OPTS").unwrap_or_default())?;
     let filter = std::env::var("BARNABAS_LOG").unwrap_or_else(|_| options.config.log_level().to_owned());
     logging::init(&filter).context(LogFilterSnafu)?;
     for warning in &options.warnings {
@@ -128,7 +130,8 @@ async fn serve(config: BrokerConfig, window: &Window) -> Result<(), ServeError> 
 }
 
 impl Options {
-    pub fn read(arguments: &Arguments) -> Result<Options, ServeError> {
+    /// `kafka_opts` is the variable in which Kafka's scripts take options for the JVM.
+    pub fn read(arguments: &Arguments, kafka_opts: &str) -> Result<Options, ServeError> {
         let mut asked_for = match &arguments.file {
             Some(path) => read_file(path)?,
             None => Properties::new(),
@@ -136,6 +139,7 @@ impl Options {
         for option in &arguments.overrides {
             asked_for.extend([parse_override(option).context(SettingsSnafu)?]);
         }
+        java_options::add(kafka_opts, &mut asked_for);
         let is_http_listener_asked_for = asked_for.contains_key("barnabas.http.listener");
         let mut settings = asked_for.clone();
         if arguments.file.is_none() {
@@ -180,7 +184,7 @@ mod tests {
             file: file.map(|_| written.path().to_owned()),
             overrides: overrides.iter().map(|&option| option.to_owned()).collect(),
         };
-        Options::read(&arguments).map_err(|error| error.to_string())
+        Options::read(&arguments, "").map_err(|error| error.to_string())
     }
 
     fn warnings(options: &Options) -> Vec<String> {
@@ -225,7 +229,7 @@ mod tests {
             "Invalid value 0 for configuration num.partitions: Value must be at least 1"
         );
         let missing = Arguments { file: Some("/nonexistent/a".into()), overrides: vec![] };
-        let error = Options::read(&missing).unwrap_err().to_string();
+        let error = Options::read(&missing, "").unwrap_err().to_string();
         assert!(error.starts_with("cannot read /nonexistent/a: "), "{error}");
     }
 

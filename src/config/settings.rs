@@ -214,8 +214,17 @@ settings! {
     zookeeper_max_in_flight_requests: i32 = "zookeeper.max.in.flight.requests";
     zookeeper_session_timeout_ms: i32 = "zookeeper.session.timeout.ms";
     zookeeper_set_acl: bool = "zookeeper.set.acl";
+    zookeeper_ssl_cipher_suites: Option<Vec<String>> = "zookeeper.ssl.cipher.suites";
+    zookeeper_ssl_client_enable: bool = "zookeeper.ssl.client.enable";
+    zookeeper_ssl_enabled_protocols: Option<Vec<String>> = "zookeeper.ssl.enabled.protocols";
+    zookeeper_ssl_endpoint_identification_algorithm: String = "zookeeper.ssl.endpoint.identification.algorithm";
+    zookeeper_ssl_keystore_location: Option<String> = "zookeeper.ssl.keystore.location";
+    zookeeper_ssl_protocol: String = "zookeeper.ssl.protocol";
+    zookeeper_ssl_truststore_location: Option<String> = "zookeeper.ssl.truststore.location";
     zookeeper_4lw_whitelist: String = "barnabas.zookeeper.4lw.commands.whitelist";
     zookeeper_digest: Option<Secret> = "barnabas.zookeeper.digest";
+    zookeeper_jaas_file: Option<String> = "barnabas.zookeeper.jaas.file";
+    zookeeper_jaas_section: String = "barnabas.zookeeper.jaas.section";
     zookeeper_jute_maxbuffer: i32 = "barnabas.zookeeper.jute.maxbuffer";
     zookeeper_listener: Option<String> = "barnabas.zookeeper.listener";
     http_listener: Option<String> = "barnabas.http.listener";

@@ -6,6 +6,9 @@ pub(super) const XID_PING: i32 = -2;
 pub(super) const XID_AUTH: i32 = -4;
 pub(super) const XID_SET_WATCHES: i32 = -8;
 
+/// Chosen by the client, as those of calls are: no call is under way while it authenticates.
+pub(super) const XID_SASL: i32 = 0;
+
 pub(super) const OP_CREATE: i32 = 1;
 pub(super) const OP_DELETE: i32 = 2;
 pub(super) const OP_EXISTS: i32 = 3;
@@ -55,3 +58,5 @@ pub(super) const CODE_INVALID_ACL: i32 = -114;
 pub(super) const CODE_AUTH_FAILED: i32 = -115;
 pub(super) const CODE_SESSION_MOVED: i32 = -118;
 pub(super) const CODE_NO_WATCHER: i32 = -121;
+/// Where servers keep out who has not authenticated by SASL.
+pub(super) const CODE_SASL_REQUIRED: i32 = -124;

@@ -41,6 +41,6 @@ pub use store::{
 };
 pub use text::{TextError, TextNode, format_data, format_tree, parse_tree};
 pub use zookeeper::{
-    AclPolicy, ConnectString, InvalidConnectString, Server, ZooKeeperEnsemble, ZooKeeperOptions,
-    ZooKeeperStore,
+    AclPolicy, ConnectString, InvalidConnectString, SaslIdentity, Server, ZooKeeperEnsemble,
+    ZooKeeperOptions, ZooKeeperStore,
 };

@@ -1,4 +1,4 @@
-//! The seams to the machine: time, randomness, files, connections, tasks.
+//! The seams to the machine: time, randomness, files, connections, TLS, tasks.
 //!
 //! Everything below the shells receives these as values, so that a test can stop the clock, repeat a
 //! random sequence, cut a connection and pull the plug of a disk.
@@ -9,6 +9,7 @@ pub mod net;
 mod process;
 mod random;
 pub mod task;
+pub mod tls;
 
 pub use clock::Clock;
 pub use process::Process;

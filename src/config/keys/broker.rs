@@ -30,7 +30,8 @@ const TIERED: Support = NotYet("tiered storage");
 const TLS: Support = NotYet("TLS");
 const TOKENS: Support = NotYet("delegation tokens");
 const UNSTABLE: Support = NotYet("unreleased API versions");
-const ZOOKEEPER: Support = NotYet("TLS towards ZooKeeper");
+const REVOCATION: Support = NotYet("revocation checks towards ZooKeeper");
+const PEM: Support = NoEffect("stores are PEM, in which nothing is encrypted");
 
 macro_rules! rows {
     ($($($internal:ident)? $name:literal, $kind:expr, $default:tt, $bounds:expr, $update:expr, $support:expr, $documentation:literal;)*) => {
@@ -368,19 +369,19 @@ pub const BROKER: &[Key] = rows! {
     internal "zookeeper.metadata.migration.min.batch.size", Int,      "200",                    AtLeast(1),               ReadOnly,    KRAFT,         "Batch size of that migration.";
     "zookeeper.session.timeout.ms",                 Int,      "18000",                  Any,                      ReadOnly,    Honoured,      "Timeout of the ZooKeeper session.";
     "zookeeper.set.acl",                            Boolean,  "false",                  Any,                      ReadOnly,    Honoured,      "Whether znodes are written with ACLs.";
-    "zookeeper.ssl.cipher.suites",                  List,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Cipher suites towards ZooKeeper.";
-    "zookeeper.ssl.client.enable",                  Boolean,  "false",                  Any,                      ReadOnly,    ZOOKEEPER,     "Whether TLS is spoken to ZooKeeper.";
-    "zookeeper.ssl.crl.enable",                     Boolean,  "false",                  Any,                      ReadOnly,    ZOOKEEPER,     "Whether revocation lists are checked.";
-    "zookeeper.ssl.enabled.protocols",              List,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "TLS versions towards ZooKeeper.";
-    "zookeeper.ssl.endpoint.identification.algorithm", Text,     "HTTPS",                  Any,                      ReadOnly,    ZOOKEEPER,     "How ZooKeeper's host name is checked.";
-    "zookeeper.ssl.keystore.location",              Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "File of the key store towards ZooKeeper.";
-    "zookeeper.ssl.keystore.password",              Password, null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Password of that key store.";
-    "zookeeper.ssl.keystore.type",                  Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Format of that key store.";
-    "zookeeper.ssl.ocsp.enable",                    Boolean,  "false",                  Any,                      ReadOnly,    ZOOKEEPER,     "Whether OCSP is asked.";
-    "zookeeper.ssl.protocol",                       Text,     "TLSv1.2",                Any,                      ReadOnly,    ZOOKEEPER,     "Newest TLS version towards ZooKeeper.";
-    "zookeeper.ssl.truststore.location",            Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "File of the trust store towards ZooKeeper.";
-    "zookeeper.ssl.truststore.password",            Password, null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Password of that trust store.";
-    "zookeeper.ssl.truststore.type",                Text,     null,                     Any,                      ReadOnly,    ZOOKEEPER,     "Format of that trust store.";
+    "zookeeper.ssl.cipher.suites",                  List,     null,                     Any,                      ReadOnly,    Honoured,      "Cipher suites towards ZooKeeper, by their Java names; unset = all.";
+    "zookeeper.ssl.client.enable",                  Boolean,  "false",                  Any,                      ReadOnly,    Honoured,      "Whether TLS is spoken to ZooKeeper.";
+    "zookeeper.ssl.crl.enable",                     Boolean,  "false",                  Any,                      ReadOnly,    REVOCATION,    "Whether revocation lists are checked.";
+    "zookeeper.ssl.enabled.protocols",              List,     null,                     Any,                      ReadOnly,    Honoured,      "TLS versions towards ZooKeeper, of TLSv1.2 and TLSv1.3; unset = the one of zookeeper.ssl.protocol.";
+    "zookeeper.ssl.endpoint.identification.algorithm", Text,     "HTTPS",                  Any,                      ReadOnly,    Honoured,      "HTTPS = a server's certificate must name its host; empty = it need not.";
+    "zookeeper.ssl.keystore.location",              Text,     null,                     Any,                      ReadOnly,    Honoured,      "PEM file with this broker's private key and certificates towards ZooKeeper.";
+    "zookeeper.ssl.keystore.password",              Password, null,                     Any,                      ReadOnly,    PEM,           "Password of that key store.";
+    "zookeeper.ssl.keystore.type",                  Text,     null,                     Any,                      ReadOnly,    PEM,           "Format of that key store; the file itself tells.";
+    "zookeeper.ssl.ocsp.enable",                    Boolean,  "false",                  Any,                      ReadOnly,    REVOCATION,    "Whether OCSP is asked.";
+    "zookeeper.ssl.protocol",                       Text,     "TLSv1.2",                Any,                      ReadOnly,    Honoured,      "TLS version towards ZooKeeper; TLS = all.";
+    "zookeeper.ssl.truststore.location",            Text,     null,                     Any,                      ReadOnly,    Honoured,      "PEM file with the certificates that ZooKeeper's servers are believed by.";
+    "zookeeper.ssl.truststore.password",            Password, null,                     Any,                      ReadOnly,    PEM,           "Password of that trust store.";
+    "zookeeper.ssl.truststore.type",                Text,     null,                     Any,                      ReadOnly,    PEM,           "Format of that trust store; the file itself tells.";
 
     // Kafka 4.x only
     "add.partitions.to.txn.retry.backoff.max.ms",   Int,      "100",                    AtLeast(0),               ReadOnly,    Honoured,  "Longest pause before a partition is added to a transaction again.";
@@ -474,7 +475,9 @@ pub const BROKER: &[Key] = rows! {
     "barnabas.request.memory.max.bytes",            Long,     "134217728",              AtLeast(1048576),         ReadOnly,    Honoured,      "Bytes of requests held in memory where queued.max.request.bytes is not set; beyond it sockets are not read.";
     "barnabas.worker.threads",                      Int,      "0",                      Between(0, 1024),         ReadOnly,    Honoured,      "Threads of the runtime; 0 = twice the cores, at least 4 and at most 16.";
     "barnabas.zookeeper.4lw.commands.whitelist",    Text,     "srvr",                   Any,                      ReadOnly,    Honoured,      "Four-letter words that the embedded store's ZooKeeper port answers, comma separated; * = all.";
-    "barnabas.zookeeper.digest",                    Password, null,                     Any,                      ReadOnly,    Honoured,      "user:password of the identity that writes znodes where zookeeper.set.acl is true (scheme digest).";
+    "barnabas.zookeeper.digest",                    Password, null,                     Any,                      ReadOnly,    Honoured,      "user:password to authenticate with towards ZooKeeper in the scheme digest.";
+    "barnabas.zookeeper.jaas.file",                  Text,     null,                     Any,                      ReadOnly,    Honoured,      "JAAS file whose section for ZooKeeper holds the user and password of SASL DIGEST-MD5; unset = the one that KAFKA_OPTS names (-Djava.security.auth.login.config).";
+    "barnabas.zookeeper.jaas.section",               Text,     "Client",                 Any,                      ReadOnly,    Honoured,      "That section (-Dzookeeper.sasl.clientconfig).";
     "barnabas.zookeeper.jute.maxbuffer",            Int,      "1048575",                AtLeast(65536),           ReadOnly,    Honoured,      "Largest request in bytes, to the servers of zookeeper.connect (their jute.maxbuffer) and to the embedded store's ZooKeeper port.";
     "barnabas.zookeeper.listener",                  Text,     null,                     Any,                      ReadOnly,    Honoured,      "host:port where the embedded store speaks ZooKeeper's protocol; unset = none.";
 };

@@ -122,6 +122,8 @@ async fn the_zookeeper_back_end_finds_its_promises_kept() {
         request_bytes_max: 0xf_ffff,
         acl: AclPolicy::Open,
         auth: Vec::new(),
+        sasl: None,
+        tls: None,
         random: Random::from_seed(1),
     })
     .unwrap();

@@ -60,6 +60,8 @@ impl RealZooKeeper {
             request_bytes_max: 0xf_ffff,
             acl: AclPolicy::Open,
             auth: Vec::new(),
+            sasl: None,
+            tls: None,
             random: Random::from_seed(1),
         };
         change(&mut options);

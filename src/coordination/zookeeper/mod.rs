@@ -10,10 +10,12 @@ mod connect_string;
 pub(super) mod live_tests;
 mod peer;
 mod protocol;
+mod sasl;
 mod session;
 mod store;
 mod watch_table;
 
 pub use acl::AclPolicy;
 pub use connect_string::{ConnectString, InvalidConnectString, Server};
+pub use sasl::SaslIdentity;
 pub use store::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperStore};

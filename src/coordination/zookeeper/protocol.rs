@@ -185,6 +185,13 @@ pub(super) fn auth(scheme: &str, id: &[u8]) -> Bytes {
     frame(XID_AUTH, OP_AUTH, &body.finish())
 }
 
+/// A token of a SASL exchange; empty = the client begins, and has nothing to say yet.
+pub(super) fn sasl(token: &[u8]) -> Bytes {
+    let mut body = Writer::default();
+    body.buffer(Some(token));
+    frame(XID_SASL, OP_SASL, &body.finish())
+}
+
 /// Sets watches of an earlier connection again. Those that would have fired since `seen_zxid` fire.
 pub(super) fn set_watches(seen_zxid: i64, data: &[&str], exists: &[&str], children: &[&str]) -> Bytes {
     let mut body = Writer::default();

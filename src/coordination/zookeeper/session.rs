@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
@@ -133,12 +133,20 @@ impl SessionTask {
     async fn open(&mut self) -> Result<Link, StoreError> {
         let limit = self.peer.options().connection_timeout;
         let deadline = Instant::now() + limit;
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut refusals) = (PAUSE_MIN, 0);
         loop {
             let error = match tokio::time::timeout_at(deadline, self.peer.link()).await {
                 Ok(Ok(link)) => return Ok(link),
                 Ok(Err(LinkError::Expired)) => return Err(StoreError::SessionExpired),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(error @ LinkError::NotAuthenticated { .. })) => {
+                    refusals += 1;
+                    // Every server has been asked, and another attempt would hear the same.
+                    if refusals == self.peer.options().connect.servers.len() {
+                        return Err(StoreError::Failed { reason: error.to_string() });
+                    }
+                    error.to_string()
+                }
+                Ok(Err(error @ LinkError::Unreachable { .. })) => error.to_string(),
                 Err(_) => "no answer".to_owned(),
             };
             if Instant::now() + pause >= deadline {
@@ -189,7 +197,11 @@ impl SessionTask {
                 match peer.link().await {
                     Ok(link) => return Ok(link),
                     Err(LinkError::Expired) => return Err(HasExpired),
-                    Err(error) => debug!(%error, "cannot reach ZooKeeper"),
+                    // Somebody may be changing certificates or passwords, one server after the other.
+                    Err(error @ LinkError::NotAuthenticated { .. }) => {
+                        warn!(%error, "cannot authenticate with ZooKeeper");
+                    }
+                    Err(error @ LinkError::Unreachable { .. }) => debug!(%error, "cannot reach ZooKeeper"),
                 }
                 sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
@@ -234,6 +246,8 @@ struct Connection<'a> {
     next_xid: i32,
     pending: VecDeque<Pending>,
     output: BytesMut,
+    /// TLS may hold back what was written.
+    is_flushed: bool,
     heard: Instant,
     sent: Instant,
 }
@@ -242,12 +256,20 @@ impl<'a> Connection<'a> {
     fn new(peer: &'a mut Peer, watches: &'a mut WatchTable) -> Connection<'a> {
         let now = Instant::now();
         let output = BytesMut::new();
-        Connection { peer, watches, next_xid: 1, pending: VecDeque::new(), output, heard: now, sent: now }
+        Connection {
+            peer,
+            watches,
+            next_xid: 1,
+            pending: VecDeque::new(),
+            output,
+            is_flushed: true,
+            heard: now,
+            sent: now,
+        }
     }
 
     async fn serve(&mut self, link: Link, calls: &mut mpsc::UnboundedReceiver<Call>) -> Ended {
-        let Link { stream, mut input, .. } = link;
-        let (mut reader, mut writer) = stream.into_split();
+        let Link { halves: (mut reader, mut writer), mut input, .. } = link;
         self.begin();
         // Whoever is silent for two thirds of the timeout is gone; a question every third keeps both awake.
         let silence_max = self.peer.session_timeout * 2 / 3;
@@ -266,7 +288,9 @@ impl<'a> Connection<'a> {
                     },
                     Err(error) => return Ended::Lost(error.to_string()),
                 },
-                written = writer.write_buf(&mut self.output), if !self.output.is_empty() => {
+                written = write_some(&mut writer, &mut self.output, &mut self.is_flushed),
+                    if !self.output.is_empty() || !self.is_flushed =>
+                {
                     if let Err(error) = written {
                         return Ended::Lost(error.to_string());
                     }
@@ -382,4 +406,20 @@ impl<'a> Connection<'a> {
         }
         is_closing
     }
+}
+
+/// Writes what there is, or sees it off. May be dropped at any moment.
+async fn write_some(
+    writer: &mut (impl AsyncWrite + Unpin),
+    output: &mut BytesMut,
+    is_flushed: &mut bool,
+) -> std::io::Result<()> {
+    if output.is_empty() {
+        writer.flush().await?;
+        *is_flushed = true;
+    } else {
+        *is_flushed = false;
+        writer.write_buf(output).await?;
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use super::acl::AclPolicy;
 use super::connect_string::ConnectString;
 use super::peer::Peer;
 use super::protocol::{self, Answer, Request};
+use super::sasl::SaslIdentity;
 use super::session::{Call, CallError, Opened, Reply, SessionTask, Status, Watch};
 use super::watch_table::WatchTarget;
 use crate::coordination::path;
@@ -18,6 +19,7 @@ use crate::coordination::store::{
 };
 use crate::runtime::Random;
 use crate::runtime::task::Aside;
+use crate::runtime::tls::TlsClient;
 
 /// An Apache ZooKeeper ensemble, 3.5 or later, from which sessions are opened.
 #[derive(Debug)]
@@ -44,6 +46,10 @@ pub struct ZooKeeperOptions {
     pub acl: AclPolicy,
     /// Schemes and identities to authenticate with on each connection: `("digest", "user:password")`.
     pub auth: Vec<(String, Bytes)>,
+    /// Authenticates each connection before its first call.
+    pub sasl: Option<SaslIdentity>,
+    /// What the servers' secure ports are spoken to with; `None` = no TLS.
+    pub tls: Option<TlsClient>,
     pub random: Random,
 }
 

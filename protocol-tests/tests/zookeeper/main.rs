@@ -1,5 +1,7 @@
 //! One Barnabas broker on a real ZooKeeper: what it writes there, and what it lives through.
 
+mod security;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -58,6 +60,11 @@ fn the_tree_is_kafkas() {
         Broker::start_as(Server::Barnabas, &[&settings[..], &[("zookeeper.connect", &connect)]].concat());
     script(&broker);
     let ours = zookeeper.dump("/kafka/one");
+    check_equal(theirs, ours);
+}
+
+#[track_caller]
+fn check_equal(theirs: BTreeMap<String, Znode>, ours: BTreeMap<String, Znode>) {
     let (theirs, mut ours) = (comparable(theirs), comparable(ours));
     // What Kafka has no node for lies apart: which brokers are ours, and levels of features.
     ours.retain(|path, _| !path.starts_with("/barnabas"));
