@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Broker, Machine};
+use super::{Broker, Machine, start};
 use crate::config::{BrokerConfig, Properties};
 use crate::controller::admin::{CreateTopics, NewTopic};
-use crate::coordination::MemoryEnsemble;
+use crate::coordination::{Create, CreateMode, MemoryEnsemble, Store, znodes};
 use crate::metadata::Image;
 use crate::model::{
-    BrokerId, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicName, TopicPartition,
+    BrokerId, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, Timestamp, TopicName,
+    TopicPartition,
 };
 use crate::observe::{Metrics, Names};
 use crate::records::{self, AppendOrigin, BatchBuilder};
@@ -39,6 +40,13 @@ impl Cluster {
 
     /// Starts a broker, on the folder that one of this id left.
     async fn start(&self, id: i32) -> Member {
+        let metrics = Arc::new(Metrics::new(&Names::default()));
+        let ensemble = Box::new(self.ensemble.clone());
+        let started = Broker::start_on(Machine::system(), ensemble, self.config(id), metrics).await;
+        Member { broker: started.unwrap() }
+    }
+
+    fn config(&self, id: i32) -> BrokerConfig {
         let folder = self.dir.path().join(id.to_string());
         let mut properties = Properties::new();
         let own = [
@@ -49,11 +57,7 @@ impl Cluster {
         ];
         properties.extend(own.map(|(key, value)| (key.to_owned(), value)));
         properties.extend(self.settings.iter().cloned());
-        let config = BrokerConfig::new(properties).unwrap();
-        let metrics = Arc::new(Metrics::new(&Names::default()));
-        let ensemble = Box::new(self.ensemble.clone());
-        let started = Broker::start_on(Machine::system(), ensemble, config, metrics).await;
-        Member { broker: started.unwrap() }
+        BrokerConfig::new(properties).unwrap()
     }
 }
 
@@ -227,4 +231,28 @@ async fn a_marker_is_flushed_before_it_counts_as_written_where_that_is_asked_for
         assert_eq!(written, [vec![Ok(())]]);
         assert_eq!(only.partition("t", 0).log().recovery_point(), Offset(offset));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_given_up_leaves_nothing_registered() {
+    let cluster = Cluster::new(&[]);
+    let other = cluster.ensemble.session();
+    // A controller that tells nobody of anything keeps a start waiting.
+    let silent = znodes::Controller { broker_id: BrokerId(99), timestamp: Timestamp(1) };
+    let node = Create {
+        path: znodes::CONTROLLER.to_owned(),
+        data: Some(silent.encode()),
+        mode: CreateMode::Ephemeral,
+    };
+    other.create(node).await.unwrap();
+    let registration = znodes::broker(BrokerId(1));
+    let registered = async {
+        let (_, appearance) = other.exists_and_watch(&registration).await.unwrap();
+        appearance.await.unwrap();
+    };
+    let (config, ensemble) = (cluster.config(1), Box::new(cluster.ensemble.clone()));
+    let metrics = Arc::new(Metrics::new(&Names::default()));
+    let started = start::start(config, metrics, Machine::system(), Some(ensemble), registered).await;
+    assert!(started.unwrap().is_none());
+    assert_eq!(other.exists(&registration).await, Ok(None));
 }

@@ -82,7 +82,11 @@ impl ConfigApplier {
                 () = &mut stopping => return,
             };
             let applied = match next {
-                Ok((entity, properties)) => self.apply(entity, properties).await,
+                // A store that is out of reach may keep a change waiting for as long as it is.
+                Ok((entity, properties)) => tokio::select! {
+                    applied = self.apply(entity, properties) => applied,
+                    () = &mut stopping => return,
+                },
                 Err(StoreError::SessionExpired) => {
                     tokio::select! {
                         () = tokio::time::sleep(PAUSE) => continue,

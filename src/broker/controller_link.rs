@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::controller::{AlterPartition, AlterPartitionError, ControllerHandle, WantedIsr};
@@ -17,6 +17,9 @@ pub(super) struct ControllerLink {
     pub(super) controller: ControllerHandle,
     pub(super) peers: Arc<Peers>,
 }
+
+/// A controller of this broker that is slower waits for a store that is out of reach, and would for as long as it is.
+const ASK_HERE_MAX: Duration = Duration::from_secs(5);
 
 type Answers = Vec<(TopicPartition, IsrAnswer)>;
 
@@ -36,7 +39,12 @@ impl ControllerLink {
                 Ok(remaining) => {
                     info!(partitions = remaining.len(), "some partitions have no other leader yet")
                 }
-                Err(error) => info!(%error, "the controller did not move the leaderships"),
+                Err(error) => {
+                    info!(%error, "the controller did not move the leaderships");
+                    if matches!(error, PeerError::TimedOut) && self.controller.is_active() {
+                        break;
+                    }
+                }
             }
         }
         warn!("stopping without having moved all leaderships");
@@ -44,11 +52,13 @@ impl ControllerLink {
 
     async fn ask_to_shut_down(&self) -> Result<Vec<TopicPartition>, PeerError> {
         let broker_epoch = self.replicas.broker_epoch();
-        if self.controller.is_active()
-            && let Ok(moved) = self.controller.shut_down(self.me, broker_epoch).await
-        {
-            let refused = RemoteError::StaleBrokerEpoch;
-            return moved.map_err(|_| PeerError::Refused { error: refused });
+        if self.controller.is_active() {
+            let asked = self.controller.shut_down(self.me, broker_epoch);
+            let Ok(asked) = timeout(ASK_HERE_MAX, asked).await else { return Err(PeerError::TimedOut) };
+            if let Ok(moved) = asked {
+                let refused = RemoteError::StaleBrokerEpoch;
+                return moved.map_err(|_| PeerError::Refused { error: refused });
+            }
         }
         self.peers.controller()?.controlled_shutdown(self.me, broker_epoch).await
     }

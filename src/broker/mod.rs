@@ -100,7 +100,18 @@ impl Broker {
     /// A start that cannot succeed changes nothing on disk or in the store, as far as that can be known
     /// beforehand.
     pub async fn start(config: BrokerConfig, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
-        start::start(config, metrics, Machine::system(), None).await
+        let broker = Broker::start_unless(std::future::pending(), config, metrics).await?;
+        Ok(broker.expect("nobody stops the start"))
+    }
+
+    /// As [`start`](Self::start), given up when `stop` resolves first: `None` then, and nothing of this broker is left in
+    /// the store.
+    pub async fn start_unless(
+        stop: impl Future<Output = ()>,
+        config: BrokerConfig,
+        metrics: Arc<Metrics>,
+    ) -> Result<Option<Broker>, StartError> {
+        start::start(config, metrics, Machine::system(), None, stop).await
     }
 
     /// As [`start`](Self::start), on any machine, in the cluster that `ensemble` stands for.
@@ -110,7 +121,9 @@ impl Broker {
         config: BrokerConfig,
         metrics: Arc<Metrics>,
     ) -> Result<Broker, StartError> {
-        start::start(config, metrics, machine, Some(ensemble)).await
+        let never = std::future::pending();
+        let broker = start::start(config, metrics, machine, Some(ensemble), never).await?;
+        Ok(broker.expect("nobody stops the start"))
     }
 
     /// The session with the coordination store, whichever it is by now.

@@ -55,7 +55,8 @@ impl Ports {
     }
 
     /// Opens what is new in the settings, tells the cluster, then closes what is gone, so that clients find the new
-    /// addresses while the old ones still answer. A port that cannot be bound is left out, with an ERROR.
+    /// addresses while the old ones still answer. A port that cannot be bound is left out,
+    /// with an ERROR, until the listeners are changed again.
     pub(super) async fn change(
         &mut self,
         config: &BrokerConfig,
@@ -93,7 +94,9 @@ impl Ports {
         };
         let changed = {
             let mut registration = registration.lock();
-            let endpoints = advertised(config, bound);
+            let mut endpoints = advertised(config, bound);
+            // Nobody is sent to a port that could not be bound.
+            endpoints.retain(|endpoint| bound(&endpoint.listener).is_some());
             if registration.endpoints == endpoints {
                 return;
             }

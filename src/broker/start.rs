@@ -29,7 +29,7 @@ use super::settings::{
 };
 use super::shard_log::ReplicaShardLog;
 use super::stored_isrs::StoredIsrs;
-use super::{Broker, cleaner, ticks};
+use super::{Broker, CLOSE_MAX, cleaner, ticks};
 use crate::api::{Gate, Services};
 use crate::config::{BrokerConfig, Endpoint as ConfiguredEndpoint, ProtocolVersion};
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
@@ -96,27 +96,72 @@ impl Machine {
     }
 }
 
-/// Starts a broker in the cluster that `ensemble` stands for; `None` = the one that the settings name.
+/// Starts a broker in the cluster that `ensemble` stands for; `None` = the one that the settings name. Gives none when
+/// `stop` resolves first.
 pub(super) async fn start(
     config: BrokerConfig,
     metrics: Arc<Metrics>,
     machine: Machine,
     ensemble: Option<Box<dyn Ensemble>>,
-) -> Result<Broker, StartError> {
-    // Ports are taken first: a second broker by mistake must not touch the first one's files.
-    let listeners = bind(&config, &machine.network)?;
-    let port = bind_port(&config)?;
-    let Machine { file_system, network, clock, random, parallelism } = machine;
-    let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
-    let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
-        .context(LogDirectoriesSnafu)?;
-    let backend = match ensemble {
-        Some(ensemble) => Backend::joined(&config, ensemble),
-        None => Backend::open(&config, file_system, &paths, port, &clock, &random).await?,
+    stop: impl Future<Output = ()>,
+) -> Result<Option<Broker>, StartError> {
+    tokio::pin!(stop);
+    let ground = tokio::select! {
+        ground = Ground::prepare(config, machine, ensemble) => ground?,
+        () = &mut stop => return Ok(None),
     };
-    let listeners = listeners.into_iter().zip(config.listeners().bound.clone()).collect();
-    let backend = Arc::new(backend);
-    let session = backend.session().await.context(StoreSnafu)?;
+    let session = Arc::clone(&ground.session);
+    let started = tokio::select! {
+        started = build(ground, metrics) => started.map(Some),
+        () = &mut stop => Ok(None),
+    };
+    if !matches!(started, Ok(Some(_))) {
+        // What was registered must not stand in the way of the next start. When this fails it ends with its timeout.
+        let _ = tokio::time::timeout(CLOSE_MAX, session.close()).await;
+    }
+    started
+}
+
+/// What a broker has before the cluster can hear of it.
+struct Ground {
+    config: BrokerConfig,
+    network: Network,
+    clock: Clock,
+    random: Random,
+    parallelism: usize,
+    listeners: Vec<(Listener, ConfiguredEndpoint)>,
+    directories: LogDirectories,
+    backend: Arc<Backend>,
+    session: Arc<dyn Store>,
+}
+
+impl Ground {
+    async fn prepare(
+        config: BrokerConfig,
+        machine: Machine,
+        ensemble: Option<Box<dyn Ensemble>>,
+    ) -> Result<Ground, StartError> {
+        // Ports are taken first: a second broker by mistake must not touch the first one's files.
+        let listeners = bind(&config, &machine.network)?;
+        let port = bind_port(&config)?;
+        let Machine { file_system, network, clock, random, parallelism } = machine;
+        let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
+        let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
+            .context(LogDirectoriesSnafu)?;
+        let backend = match ensemble {
+            Some(ensemble) => Backend::joined(&config, ensemble),
+            None => Backend::open(&config, file_system, &paths, port, &clock, &random).await?,
+        };
+        let listeners = listeners.into_iter().zip(config.listeners().bound.clone()).collect();
+        let backend = Arc::new(backend);
+        let session = backend.session().await.context(StoreSnafu)?;
+        Ok(Ground { config, network, clock, random, parallelism, listeners, directories, backend, session })
+    }
+}
+
+async fn build(ground: Ground, metrics: Arc<Metrics>) -> Result<Broker, StartError> {
+    let Ground { config, network, clock, random, parallelism, listeners, directories, backend, session } =
+        ground;
     let identity = identify(&*session, &config, &directories, &random).await?;
     let current = Arc::new(CurrentSession::new(Arc::clone(&session)));
     let store: Arc<dyn Store> = current.clone();

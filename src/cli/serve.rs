@@ -105,14 +105,12 @@ pub fn run(arguments: &Arguments) -> Result<(), ServeError> {
 async fn serve(config: BrokerConfig, window: &Window) -> Result<(), ServeError> {
     let stop = stop_signal().context(SignalsSnafu)?;
     tokio::pin!(stop);
-    let broker = tokio::select! {
-        broker = Broker::start(config, window.metrics()) => broker?,
-        signal = &mut stop => {
-            // Nothing is registered yet, or it ends with this process; logs stay as a crash leaves them.
-            info!(signal, "stopped while starting");
-            return Ok(());
-        }
+    let stopped = async {
+        let signal = stop.as_mut().await;
+        info!(signal, "stopping while it starts");
     };
+    // Logs stay as a crash leaves them.
+    let Some(broker) = Broker::start_unless(stopped, config, window.metrics()).await? else { return Ok(()) };
     window.show(&broker);
     // A broker serves on when nobody can hear that it is ready.
     if let Err(error) = writeln!(std::io::stdout(), "{}", broker.ready()) {

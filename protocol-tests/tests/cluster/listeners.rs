@@ -1,8 +1,9 @@
 //! Several listeners, and listeners that come and go while the broker runs.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
-use protocol_tests::{Broker, Cluster, Connection, Port, Server, free_port, under_load, wait_for};
+use protocol_tests::{Broker, Cluster, Connection, Port, Server, dump_tree, free_port, under_load, wait_for};
 use wire::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
@@ -75,6 +76,33 @@ fn added_listeners_are_there_after_a_restart() {
     broker.restart();
     let brokers = Connection::open(&at(&extra)).metadata(None).brokers;
     assert_eq!(brokers[0].port, i32::from(extra.number));
+}
+
+#[test]
+fn a_listener_whose_port_is_taken_is_not_advertised() {
+    if !has_java() {
+        return;
+    }
+    let door = free_port();
+    let mut broker = Broker::start_as(Server::Barnabas, &[MAP, ("barnabas.zookeeper.listener", &at(&door))]);
+    broker.allow_log("a listener is not opened");
+    let extra = free_port();
+    let taken = TcpListener::bind(at(&extra)).expect("take the port");
+    let plain = broker.address();
+    let mut connection = Connection::open(&plain);
+    let with_extra = |more: &str| format!("PLAINTEXT://{plain},EXTRA://{}{more}", at(&extra));
+    assert_eq!(alter(&mut connection, "1", &[("listeners", Some(&with_extra("")))]).0, 0);
+    wait_for("the refusal", || broker.log().contains("a listener is not opened").then_some(()));
+    let registration =
+        || dump_tree(&at(&door)).remove("/brokers/ids/1").expect("the broker is registered").data;
+    assert!(!registration().contains("EXTRA"), "{}", registration());
+    // The next change of listeners finds the port free.
+    drop(taken);
+    let third = free_port();
+    let more = format!(",INTERNAL://{}", at(&third));
+    assert_eq!(alter(&mut connection, "1", &[("listeners", Some(&with_extra(&more)))]).0, 0);
+    wait_for("the port", || Connection::try_open(&at(&extra)));
+    wait_for("its registration", || registration().contains("EXTRA").then_some(()));
 }
 
 #[test]
