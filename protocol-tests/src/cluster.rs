@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
 use wire::create_topics_request::{CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest};
 use wire::metadata_response::MetadataResponsePartition;
@@ -32,18 +34,22 @@ impl Cluster {
     /// A ZooKeeper for brokers with these settings on top of the harness' own.
     #[track_caller]
     pub fn new(settings: &[(&str, &str)]) -> Cluster {
+        Cluster::on(ZooKeeper::start(&["tickTime=500"]), settings)
+    }
+
+    /// As [`Cluster::new`], with this ZooKeeper.
+    pub fn on(zookeeper: ZooKeeper, settings: &[(&str, &str)]) -> Cluster {
         let mut all: BTreeMap<&str, &str> = SETTINGS.iter().copied().collect();
         all.extend(settings.iter().copied());
         let settings = all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let zookeeper = ZooKeeper::start(&["tickTime=500"]);
         Cluster { brokers: BTreeMap::new(), zookeeper, settings, network: None }
     }
 
     /// Three brokers of Barnabas, each in a network of its own, which reaches the others' and this machine's.
     #[track_caller]
     pub fn of_three_in(network: Network, settings: &[(&str, &str)]) -> Cluster {
-        let mut cluster = Cluster::new(settings);
-        cluster.zookeeper = ZooKeeper::start(&["tickTime=500", "clientPortAddress=0.0.0.0"]);
+        let zookeeper = ZooKeeper::start(&["tickTime=500", "clientPortAddress=0.0.0.0"]);
+        let mut cluster = Cluster::on(zookeeper, settings);
         cluster.network = Some(network);
         (1..=3).for_each(|id| cluster.add(id, Server::Barnabas));
         cluster.wait_for_brokers(3);
@@ -59,7 +65,13 @@ impl Cluster {
     /// Three brokers of Barnabas with the ids 1, 2 and 3.
     #[track_caller]
     pub fn of_three(settings: &[(&str, &str)]) -> Cluster {
-        let mut cluster = Cluster::new(settings);
+        Cluster::new(settings).with_three()
+    }
+
+    /// Starts brokers of Barnabas with the ids 1, 2 and 3.
+    #[track_caller]
+    pub fn with_three(self) -> Cluster {
+        let mut cluster = self;
         (1..=3).for_each(|id| cluster.add(id, Server::Barnabas));
         cluster.wait_for_brokers(3);
         cluster
@@ -125,6 +137,20 @@ impl Cluster {
         let folders = format!("{},{}", broker.data_dir().display(), broker.dir().join("more").display());
         broker.set("log.dirs", &folders);
         broker.start_again();
+    }
+
+    /// Moves a broker's folder to another place, on another volume.
+    #[track_caller]
+    pub fn move_folder(&mut self, id: i32, to: &Path) {
+        let broker = self.broker(id);
+        broker.stop();
+        let (from, to) = (broker.data_dir(), to.join("data"));
+        let status = Command::new("mv").args([&from, &to]).status().expect("run mv");
+        assert!(status.success(), "mv {} {}: {status}", from.display(), to.display());
+        std::os::unix::fs::symlink(&to, &from).expect("leave a link");
+        broker.start_again();
+        let running = self.brokers.len();
+        self.wait_for_brokers(running);
     }
 
     pub fn broker(&mut self, id: i32) -> &mut Broker {

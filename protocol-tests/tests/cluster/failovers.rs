@@ -142,7 +142,7 @@ fn fast_failovers_never_show_two_payloads_for_one_offset() {
 }
 
 /// Makes the next broker the preferred leader and has it elected.
-fn move_leader(cluster: &Cluster) {
+pub fn move_leader(cluster: &Cluster) {
     let leader = cluster.leader("t", 0, 0);
     let next = leader % 3 + 1;
     let mut replicas = vec![1, 2, 3];

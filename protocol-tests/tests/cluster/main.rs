@@ -4,6 +4,8 @@ mod admin;
 mod cases;
 mod clients;
 mod cuts;
+mod disks;
+mod ensemble;
 mod failovers;
 mod growth;
 mod levels;
