@@ -71,6 +71,12 @@ pub const ALLOWED: &[Allowed] = &[
         reason: "Kafka fails with UNKNOWN_SERVER_ERROR and says nothing",
     },
     Allowed {
+        api: "IncrementalAlterConfigs",
+        question: "all: after root logger FATAL",
+        field: "value",
+        reason: "no event here is above ERROR, so a logger at FATAL is at ERROR",
+    },
+    Allowed {
         api: "ElectLeaders",
         question: "all: unknown type",
         field: "",
