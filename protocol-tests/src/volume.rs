@@ -33,7 +33,9 @@ impl Volume {
     /// Takes all room but this much.
     #[track_caller]
     pub fn fill_but(&self, left_bytes: u64) {
-        let mut file = File::create(self.path().join(BALLAST)).expect("create a file that takes the room");
+        let mut options = File::options();
+        let file = options.create(true).append(true).open(self.path().join(BALLAST));
+        let mut file = file.expect("open a file that takes the room");
         let chunk = vec![1; 64 * 1024];
         // Beyond the end of the room the file system says so.
         while self.free_bytes() > left_bytes && file.write_all(&chunk).is_ok() {}

@@ -38,11 +38,13 @@ fn a_full_disk_stops_one_broker_until_there_is_room() {
     under_load(cluster_on(&volume), &[1, 2, 3], |cluster, writer| {
         volume.fill_but(1 << 20);
         move_leader(cluster);
+        writer.wait_for_more(50);
+        // A follower takes of the reserve what its leader has acknowledged, until there is nothing left.
+        volume.fill_but(0);
         cluster.wait_for_isr("t", 0, &[1, 2], 0);
         writer.wait_for_more(50);
         volume.empty();
         cluster.wait_for_isr("t", 0, &[1, 2, 3], 0);
-        assert!(cluster.broker(3).log().contains("there is room for records again"));
     });
 }
 
