@@ -274,7 +274,7 @@ async fn latency(bootstrap: &str, load: &FixedRate, single: usize) -> Result<Vec
 
 async fn throughput(bootstrap: &str, pid: u32, load: &Producers) -> Result<Vec<Figure>, LoadError> {
     load::create_topic(bootstrap, &load.topic, load.partitions).await?;
-    let mut figures = load::produce_at_full_rate(bootstrap, pid, load)?;
+    let mut figures = load::produce_at_full_rate(&[bootstrap.to_owned()], &[pid], load)?;
     let ends = load::partition_ends(bootstrap, &load.topic, load.partitions).await?;
     figures.extend(load::fetch_at_full_rate(bootstrap, pid, &load.topic, &ends, load.total_bytes)?);
     load::delete_topics(bootstrap, &load.topic).await?;

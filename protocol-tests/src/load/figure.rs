@@ -38,6 +38,11 @@ pub fn cpu_seconds(pid: u32) -> Result<f64, LoadError> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// Of several processes together.
+pub fn cpu_seconds_of(pids: &[u32]) -> Result<f64, LoadError> {
+    pids.iter().map(|&pid| cpu_seconds(pid)).sum()
+}
+
 fn read(path: &str) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(LoadError::io("read the process's state"))
 }

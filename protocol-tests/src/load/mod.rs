@@ -1,9 +1,10 @@
 //! A load generator that speaks the protocol itself, so that it costs little beside the broker that it measures:
-//! `src/bin/load.rs` on the command line, `tests/load.rs` as tests. It runs against any Kafka broker.
+//! `src/bin/load.rs` on the command line, `tests/load.rs` as tests; [`cluster`] has what is asked of several brokers. It runs against any Kafka broker.
 //!
 //! Times are taken where a client sees them. Figures are named with their unit ([`Figure`]); GB = 10⁹ bytes.
 
 mod clients;
+pub mod cluster;
 mod connection;
 mod coordinators;
 mod error;
@@ -23,7 +24,7 @@ pub use clients::{Clients, produce_and_consume};
 pub use connection::LoadConnection;
 pub use coordinators::{Coordinated, await_coordinators, fill_coordinators};
 pub use error::LoadError;
-pub use figure::{Figure, cpu_seconds, resident_bytes};
+pub use figure::{Figure, cpu_seconds, cpu_seconds_of, resident_bytes};
 pub use idle::{IdleConnections, open_idle, prove_normal_client};
 pub use latency::{FixedRate, at_fixed_rate, latency_figures, one_at_a_time};
 pub use limits::{receive_check_write, send_file};

@@ -19,12 +19,12 @@ use crate::batch::{self, Batch, Record};
 
 pub(super) const PRODUCE_VERSION: i16 = 9;
 pub(super) const FETCH_VERSION: i16 = 11;
-const CREATE_TOPICS_VERSION: i16 = 5;
-const DELETE_TOPICS_VERSION: i16 = 4;
+pub(super) const CREATE_TOPICS_VERSION: i16 = 5;
+pub(super) const DELETE_TOPICS_VERSION: i16 = 4;
 const LIST_OFFSETS_VERSION: i16 = 5;
 pub(super) const METADATA_VERSION: i16 = 8;
 
-const REQUEST_TIMEOUT_MS: i32 = 60_000;
+pub(super) const REQUEST_TIMEOUT_MS: i32 = 60_000;
 /// Much longer than anything takes on a slow machine, 5,000 partitions of Apache Kafka among it: reaching it is a failure.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// For something that is in the log.
@@ -227,11 +227,20 @@ impl Patience {
 
     /// A short pause before the next question, or an error when it was asked for too long.
     pub(super) async fn pause(&self) -> Result<(), LoadError> {
+        self.pause_for(Duration::from_millis(10)).await
+    }
+
+    /// Between two questions that cost nothing, about what is timed.
+    pub(super) async fn short_pause(&self) -> Result<(), LoadError> {
+        self.pause_for(Duration::from_millis(1)).await
+    }
+
+    async fn pause_for(&self, pause: Duration) -> Result<(), LoadError> {
         if Instant::now() > self.deadline {
             return Err(LoadError::Wrong { what: format!("waited {PATIENCE:?} to see {}", self.what) });
         }
         // Only keeps the question from eating the processor; the condition decides.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(pause).await;
         Ok(())
     }
 }

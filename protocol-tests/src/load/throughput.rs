@@ -9,7 +9,7 @@ use wire::{FetchRequest, ProduceRequest, Records};
 use super::connection::{decode_response, request_frame};
 use super::error::check;
 use super::requests::{FETCH_VERSION, PRODUCE_VERSION, batch_of, fetch_request, produce_request};
-use super::{Figure, LoadError, cpu_seconds};
+use super::{Figure, LoadError, cpu_seconds_of};
 
 /// Where the correlation id stands in a request: behind length, key and version.
 pub(super) const CORRELATION_ID: std::ops::Range<usize> = 8..12;
@@ -33,8 +33,13 @@ pub struct Producers {
     pub total_bytes: u64,
 }
 
-/// MiB/s of batches and CPU seconds a GB of the broker's process. The topic exists.
-pub fn produce_at_full_rate(address: &str, pid: u32, load: &Producers) -> Result<Vec<Figure>, LoadError> {
+/// MiB/s of batches and CPU seconds a GB of the brokers' processes. The topic exists; its partitions are led by the
+/// brokers at these addresses in turn.
+pub fn produce_at_full_rate(
+    addresses: &[String],
+    pids: &[u32],
+    load: &Producers,
+) -> Result<Vec<Figure>, LoadError> {
     let records = (load.batch_bytes / load.record_bytes).max(1);
     let batch = batch_of(records, load.record_bytes);
     let each = (load.total_bytes / batch.len() as u64 / load.partitions as u64) as i32;
@@ -43,10 +48,12 @@ pub fn produce_at_full_rate(address: &str, pid: u32, load: &Producers) -> Result
         load.partitions, records, load.record_bytes, load.acks
     );
     let bytes = batch.len() as u64 * each as u64 * load.partitions as u64;
-    measured(&name, pid, bytes, load.partitions, |partition| {
+    measured(&name, pids, bytes, load.partitions, |partition| {
         let request = produce_request(&load.topic, [(partition, batch.clone())], load.acks);
         let frame = request_frame(0, PRODUCE_VERSION, &request)?.to_vec();
-        let (address, acks, in_flight) = (address.to_owned(), load.acks, load.in_flight);
+        let address = addresses.iter().cycle().nth(partition as usize).cloned();
+        let address = address.ok_or_else(|| LoadError::Wrong { what: "no broker to write to".to_owned() })?;
+        let (acks, in_flight) = (load.acks, load.in_flight);
         Ok(thread::spawn(move || produce(&address, frame, each, acks, in_flight)))
     })
 }
@@ -59,7 +66,7 @@ pub fn fetch_at_full_rate(
     ends: &[i64],
     bytes: u64,
 ) -> Result<Vec<Figure>, LoadError> {
-    measured(&format!("{} consumers", ends.len()), pid, bytes, ends.len() as i32, |partition| {
+    measured(&format!("{} consumers", ends.len()), &[pid], bytes, ends.len() as i32, |partition| {
         let (address, topic) = (address.to_owned(), topic.to_owned());
         let end = ends.get(partition as usize).copied().unwrap_or(0);
         Ok(thread::spawn(move || fetch(&address, &topic, partition, end)))
@@ -68,17 +75,17 @@ pub fn fetch_at_full_rate(
 
 fn measured(
     name: &str,
-    pid: u32,
+    pids: &[u32],
     bytes: u64,
     clients: i32,
     start: impl Fn(i32) -> Result<thread::JoinHandle<Result<(), LoadError>>, LoadError>,
 ) -> Result<Vec<Figure>, LoadError> {
-    let (cpu, wall) = (cpu_seconds(pid)?, Instant::now());
+    let (cpu, wall) = (cpu_seconds_of(pids)?, Instant::now());
     let running: Result<Vec<_>, LoadError> = (0..clients).map(start).collect();
     for client in running? {
         client.join().map_err(|_| LoadError::Wrong { what: "a client panicked".to_owned() })??;
     }
-    let (cpu, wall) = (cpu_seconds(pid)? - cpu, wall.elapsed().as_secs_f64());
+    let (cpu, wall) = (cpu_seconds_of(pids)? - cpu, wall.elapsed().as_secs_f64());
     Ok(vec![
         Figure::new(format!("{name}, MiB/s"), bytes as f64 / 1024.0 / 1024.0 / wall),
         Figure::new(format!("{name}, broker CPU s/GB"), cpu / (bytes as f64 / 1e9)),

@@ -10,6 +10,7 @@ mod failovers;
 mod growth;
 mod levels;
 mod listeners;
+mod load;
 mod operating;
 mod throttle;
 
