@@ -15,7 +15,7 @@ use wire::{DeleteRecordsRequest, DeleteRecordsResponse};
 use super::error_code::replica_error;
 use super::{ErrorCode, RequestContext, Services};
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, is_internal_topic};
-use crate::purgatory::{Waiter, WatchList};
+use crate::purgatory::{Changes, Waiter, WatchList};
 use crate::replica::Partition;
 use crate::runtime::task;
 use crate::security::{Operation, Resource};
@@ -112,7 +112,9 @@ async fn delete(
 async fn wait_for_followers(outcomes: &mut [Outcome], deadline: Instant) {
     let waiter = Waiter::new();
     let raised = outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Raised { partition, .. } => Some(WatchList::register(partition.watchers(), &waiter)),
+        Outcome::Raised { partition, .. } => {
+            Some(WatchList::register(partition.watchers(), &waiter, Changes::LOG_START))
+        }
         _ => None,
     });
     let _registrations: Vec<_> = raised.collect();
@@ -138,9 +140,13 @@ fn look(outcome: &mut Outcome) {
 
 /// Rolls and renames files, so off the connection's worker.
 async fn raise_log_start(partition: Arc<Partition>, offset: Offset) -> Result<Offset, ErrorCode> {
+    let watchers = Arc::clone(partition.watchers());
     let raised = task::blocking(move || partition.with_log(|log| log.delete_records_before(offset)));
     match raised.await {
-        Ok(Ok(low_watermark)) => Ok(low_watermark),
+        Ok(Ok(low_watermark)) => {
+            watchers.wake(Changes::LOG_START);
+            Ok(low_watermark)
+        }
         Ok(Err(error)) => Err(replica_error(&crate::replica::ReplicaError::from(error))),
         Err(_) => Err(ErrorCode::UnknownServerError),
     }

@@ -13,9 +13,11 @@
 //! 10 zstd (KIP-110) · 11 rack (KIP-392) · 12 flexible, diverging epochs (KIP-595) · 13 topic ids (KIP-516) ·
 //! 15 replica state (KIP-903) · 16 leader endpoints (KIP-951) · 17, 18 fields of KRaft followers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use wire::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
@@ -29,11 +31,12 @@ use super::{Answer, ErrorCode, Part, RequestContext, Services};
 use crate::log::{Conversion, ConversionError, LogError};
 use crate::metadata::Image;
 use crate::model::{BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
-use crate::purgatory::{Waiter, WatchList};
+use crate::purgatory::{Changes, Waiter, WatchList};
 use crate::records::{Codec, MessageFormat, RecordsError, TargetCompression};
 use crate::replica::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FollowerProgress, Isolation, Partition,
-    PartitionChange, PartitionKey, PartitionRead, ReadParameters, ReplicaError, TopicRef, begin_conversion,
+    PartitionChange, PartitionKey, PartitionRead, ReadParameters, ReplicaError, Session, TopicRef,
+    begin_conversion,
 };
 use crate::runtime::task;
 use crate::security::{Operation, Resource};
@@ -56,11 +59,16 @@ struct Wanted {
 /// One partition of the answer to be.
 struct Read {
     key: PartitionKey,
+    fetch_offset: Offset,
     partition: Option<Arc<Partition>>,
     result: Result<PartitionRead, ErrorCode>,
     /// What is sent in place of what was read.
     conversion: Option<Conversion>,
 }
+
+/// A follower that waits here does not ask for what it was told to follow meanwhile. It is answered so long after this broker
+/// began to lead something; by then it has heard of it too.
+const FOLLOWERS_LEARN: Duration = Duration::from_millis(25);
 
 /// What the first converted batches of an answer may take, together; those beyond are converted again.
 const CONVERTED_BYTES_MAX: usize = 1024 * 1024;
@@ -88,7 +96,7 @@ pub async fn answer(services: &Services, context: &RequestContext, mut request: 
     let reads = read_until_enough(services, context, &wanted, &fetch).await;
     count_throttled(services, &wanted, &reads);
     let mut external = Vec::new();
-    let response = response(services, context, &fetch, reads, &mut external);
+    let response = response(services, context, &wanted, &fetch, reads, &mut external);
     respond::<FetchRequest>(context, &response, external)
 }
 
@@ -171,19 +179,29 @@ async fn read_until_enough(
     wanted: &Wanted,
     fetch: &FetchContext,
 ) -> Vec<Read> {
-    let mut reads = read_all(services, context, wanted, fetch).await;
-    record_follower(services, wanted, fetch, &reads);
-    if is_enough(wanted, &reads) || Instant::now() >= wanted.deadline {
+    if let FetchKind::Incremental(session) = &fetch.kind {
+        let waiter = session.lock().waiter();
+        if let Some(waiter) = waiter {
+            return read_watched(services, context, wanted, fetch, session, &waiter).await;
+        }
+    }
+    let mut reads = read_all(services, context, wanted, &fetch.partitions, None).await;
+    record_follower(services, wanted, &fetch.partitions, &reads);
+    if is_enough(wanted, &reads, reads.len()) || Instant::now() >= wanted.deadline {
         return reads;
     }
     let waiter = Waiter::new();
+    let wants = match wanted.isolation {
+        Isolation::LogEnd => Changes::LOG_END,
+        Isolation::HighWatermark | Isolation::Committed => Changes::HIGH_WATERMARK,
+    };
     let partitions = reads.iter().filter_map(|read| read.partition.as_ref());
     let _registrations: Vec<_> =
-        partitions.map(|partition| WatchList::register(partition.watchers(), &waiter)).collect();
+        partitions.map(|partition| WatchList::register(partition.watchers(), &waiter, wants)).collect();
     let mut stopping = services.shutdown.requested();
     loop {
-        reads = read_all(services, context, wanted, fetch).await;
-        if is_enough(wanted, &reads) {
+        reads = read_all(services, context, wanted, &fetch.partitions, None).await;
+        if is_enough(wanted, &reads, reads.len()) {
             return reads;
         }
         tokio::select! {
@@ -197,7 +215,46 @@ async fn read_until_enough(
     }
 }
 
-fn is_enough(wanted: &Wanted, reads: &[Read]) -> bool {
+/// As [`read_until_enough`], of a session that watches its partitions: looks at those alone that changed.
+async fn read_watched(
+    services: &Services,
+    context: &RequestContext,
+    wanted: &Wanted,
+    fetch: &FetchContext,
+    session: &Mutex<Session>,
+    waiter: &Waiter,
+) -> Vec<Read> {
+    let count = session.lock().len();
+    let mut leaderships = services.replicas.leaderships();
+    let has_led_anew = async {
+        // Fails only when the replicas are gone.
+        let _ = leaderships.changed().await;
+        tokio::time::sleep(FOLLOWERS_LEARN).await;
+    };
+    tokio::pin!(has_led_anew);
+    let mut reads = read_all(services, context, wanted, &fetch.partitions, Some(session)).await;
+    record_follower(services, wanted, &fetch.partitions, &reads);
+    let mut stopping = services.shutdown.requested();
+    while !is_enough(wanted, &reads, count) && Instant::now() < wanted.deadline {
+        tokio::select! {
+            waited = tokio::time::timeout_at(wanted.deadline, waiter.wait()) => {
+                if waited.is_err() {
+                    break;
+                }
+            }
+            () = &mut has_led_anew => break,
+            () = &mut stopping => break,
+        }
+        let noted = session.lock().take_noted();
+        let again: HashSet<&PartitionKey> = noted.iter().map(|(key, _)| key).collect();
+        reads.retain(|read| !again.contains(&read.key));
+        reads.extend(read_all(services, context, wanted, &noted, Some(session)).await);
+    }
+    reads
+}
+
+/// `count` = of the partitions that the client fetches, of which some may not have been looked at.
+fn is_enough(wanted: &Wanted, reads: &[Read], count: usize) -> bool {
     let (mut size_bytes, mut refused) = (0, 0);
     for read in reads {
         match &read.result {
@@ -208,7 +265,7 @@ fn is_enough(wanted: &Wanted, reads: &[Read]) -> bool {
             Ok(read) => size_bytes += read.read.as_ref().map_or(0, |read| read.size_bytes),
         }
     }
-    reads.len() == refused || size_bytes >= wanted.bytes_min
+    count == refused || size_bytes >= wanted.bytes_min
 }
 
 /// Whether Kafka refuses a partition for this before it looks into its log.
@@ -226,14 +283,15 @@ async fn read_all(
     services: &Services,
     context: &RequestContext,
     wanted: &Wanted,
-    fetch: &FetchContext,
+    partitions: &[(PartitionKey, FetchPartition)],
+    watching: Option<&Mutex<Session>>,
 ) -> Vec<Read> {
     let image = services.metadata.image();
     let mut bytes_left = wanted.bytes_max;
     let mut has_data = false;
     let mut converted_bytes = 0;
-    let mut reads = Vec::with_capacity(fetch.partitions.len());
-    for (key, partition) in &fetch.partitions {
+    let mut reads = Vec::with_capacity(partitions.len());
+    for (key, partition) in partitions {
         let parameters = ReadParameters {
             fetch_offset: partition.fetch_offset,
             bytes_max: usize::try_from(partition.bytes_max).unwrap_or(0).min(bytes_left),
@@ -246,6 +304,10 @@ async fn read_all(
             may_wait: false,
         };
         let found = find(services, &image, context, wanted, key);
+        if let (Some(session), Ok(found)) = (watching, &found) {
+            // Before it is looked at: what changes later is noted.
+            session.lock().watch(key, found.watchers());
+        }
         let mut conversion = None;
         let result = match &found {
             Ok(found) => match conversion_format(context, found, wanted) {
@@ -268,18 +330,24 @@ async fn read_all(
             has_data = has_data || read.size_bytes > 0;
             bytes_left = bytes_left.saturating_sub(read.size_bytes);
         }
-        reads.push(Read { key: key.clone(), partition: found.ok(), result, conversion });
+        let (key, fetch_offset) = (key.clone(), partition.fetch_offset);
+        reads.push(Read { key, fetch_offset, partition: found.ok(), result, conversion });
     }
     reads
 }
 
 /// Notes how far a follower is: what it asks for it does not have yet, all else it has.
-fn record_follower(services: &Services, wanted: &Wanted, fetch: &FetchContext, reads: &[Read]) {
+fn record_follower(
+    services: &Services,
+    wanted: &Wanted,
+    partitions: &[(PartitionKey, FetchPartition)],
+    reads: &[Read],
+) {
     if wanted.replica_id < 0 {
         return;
     }
     let now = services.clock.now();
-    for (read, (_, asked)) in reads.iter().zip(&fetch.partitions) {
+    for (read, (_, asked)) in reads.iter().zip(partitions) {
         if let (Some(partition), Ok(result)) = (&read.partition, &read.result)
             && result.diverging.is_none()
         {
@@ -458,11 +526,12 @@ fn error_for(context: &RequestContext, error: &ReplicaError) -> ErrorCode {
 fn response(
     services: &Services,
     context: &RequestContext,
+    wanted: &Wanted,
     fetch: &FetchContext,
     reads: Vec<Read>,
     external: &mut Vec<Part>,
 ) -> FetchResponse {
-    let changes: Vec<PartitionChange> = reads.iter().map(change).collect();
+    let changes: Vec<PartitionChange> = reads.iter().map(|read| change(wanted, read)).collect();
     let mut response = FetchResponse::default();
     let mut hints = LeaderHints::default();
     let mut is_told = vec![true; reads.len()];
@@ -510,12 +579,18 @@ fn topic_response(topic: &TopicRef) -> FetchableTopicResponse {
     response
 }
 
-fn change(read: &Read) -> PartitionChange {
+fn change(wanted: &Wanted, read: &Read) -> PartitionChange {
+    let has_more = read.result.as_ref().is_ok_and(|found| read.fetch_offset < found.log_end_offset);
+    let follower = BrokerId(wanted.replica_id);
+    let is_out_of_sync =
+        |partition: &Arc<Partition>| wanted.replica_id >= 0 && !partition.role().isr.contains(&follower);
+    let is_behind = has_more || read.partition.as_ref().is_some_and(is_out_of_sync);
     match &read.result {
         Ok(read) => PartitionChange {
             has_records: read.read.as_ref().is_some_and(|read| read.size_bytes > 0),
             has_error: false,
             has_news: read.diverging.is_some() || read.preferred.is_some(),
+            is_behind,
             high_watermark: read.high_watermark,
             log_start_offset: read.log_start_offset,
         },
@@ -523,6 +598,7 @@ fn change(read: &Read) -> PartitionChange {
             has_records: false,
             has_error: true,
             has_news: false,
+            is_behind: false,
             high_watermark: Offset::NONE,
             log_start_offset: Offset::NONE,
         },

@@ -331,6 +331,7 @@ async fn build(ground: Ground, metrics: Arc<Metrics>) -> Result<Broker, StartErr
         fetch_sessions: FetchSessions::new(FetchSessionOptions {
             slots_max: usize::try_from(config.load().max_incremental_fetch_session_cache_slots())
                 .unwrap_or(0),
+            look_at_all_ms: (config.load().replica_lag_time_max_ms() / 6).min(3_000),
             ..FetchSessionOptions::default()
         }),
         groups,

@@ -7,4 +7,4 @@
 
 mod watch;
 
-pub use watch::{Registration, Wait, Waiter, WatchList};
+pub use watch::{Changes, Registration, Wait, Waiter, WatchList};

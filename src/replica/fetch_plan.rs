@@ -63,13 +63,39 @@ impl FetchPlan {
             }
         }
         self.said = wanted;
+        self.planned(partitions, forgotten)
+    }
+
+    /// As [`FetchPlan::next`], where all but these partitions are wanted as they were last said. Only within a session.
+    pub fn next_of(&mut self, wanted: Vec<FollowerFetchPartition>) -> PlannedFetch {
+        let mut partitions = Vec::new();
+        for partition in wanted {
+            let Some(said) = self.said.get_mut(&partition.topic_partition) else { continue };
+            if *said != partition {
+                said.clone_from(&partition);
+                partitions.push(partition);
+            }
+        }
+        self.planned(partitions, Vec::new())
+    }
+
+    fn planned(
+        &self,
+        partitions: Vec<FollowerFetchPartition>,
+        forgotten: Vec<(TopicPartition, TopicId)>,
+    ) -> PlannedFetch {
         PlannedFetch {
             session_id: self.session_id,
             session_epoch: self.epoch,
-            uses_topic_ids,
+            uses_topic_ids: self.uses_topic_ids,
             partitions,
             forgotten,
         }
+    }
+
+    /// The leader knows what is wanted, and need only be told of changes.
+    pub fn is_in_session(&self) -> bool {
+        self.epoch != 0
     }
 
     /// From where on a partition was last asked for.

@@ -1,4 +1,8 @@
 //! What clients fetch again and again, so that they need not say it each time (KIP-227). Pure.
+//!
+//! A follower's session has thousands of partitions, of which few change between two fetches. It watches them, and a fetch
+//! looks at those alone that are named in it or changed. From time to time a fetch looks at all: what no watch tells, such
+//! as a log start that retention raised, is told then, and the leader sees that the follower still asks for all of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,6 +12,7 @@ use parking_lot::Mutex;
 use snafu::Snafu;
 
 use crate::model::{LeaderEpoch, Offset, PartitionIndex, Timestamp, TopicId, TopicName};
+use crate::purgatory::{Changes, Registration, Waiter, WatchList};
 
 /// A topic as the client names it: by id from Fetch v13 on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,11 +58,14 @@ pub struct FetchSessionOptions {
     pub slots_max: usize,
     /// A session unused for so long may be evicted for a new one.
     pub eviction_ms: i64,
+    /// After so long a follower's fetch looks at all partitions again. Well below `replica.lag.time.max.ms`, as an idle
+    /// follower is seen to live by it.
+    pub look_at_all_ms: i64,
 }
 
 impl Default for FetchSessionOptions {
     fn default() -> Self {
-        FetchSessionOptions { slots_max: 1000, eviction_ms: 120_000 }
+        FetchSessionOptions { slots_max: 1000, eviction_ms: 120_000, look_at_all_ms: 3_000 }
     }
 }
 
@@ -72,7 +80,7 @@ pub enum FetchKind {
     Incremental(Arc<Mutex<Session>>),
 }
 
-/// One fetch: its partitions in the order in which they are served.
+/// One fetch: the partitions that it has to look at, in the order in which they are served.
 #[derive(Debug)]
 pub struct FetchContext {
     pub kind: FetchKind,
@@ -88,6 +96,8 @@ pub struct PartitionChange {
     pub has_error: bool,
     /// Diverging epoch or preferred replica: must be said.
     pub has_news: bool,
+    /// The next fetch has to look at it again: there is more than the client has, or it is a follower out of sync.
+    pub is_behind: bool,
     pub high_watermark: Offset,
     pub log_start_offset: Offset,
 }
@@ -108,11 +118,34 @@ pub struct Session {
     created: Timestamp,
     last_used: Timestamp,
     partitions: IndexMap<PartitionKey, Cached>,
+    /// `Some` for followers.
+    watched: Option<Watched>,
+}
+
+/// The partitions of a session by slots, which they keep as long as they are in it.
+#[derive(Debug)]
+struct Watched {
+    waiter: Waiter,
+    /// `None` = free.
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    /// Behind the one that gave records last: the others get their turn.
+    next: u32,
+    looked_at_all: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: PartitionKey,
+    /// `None` = its partition has not been found yet.
+    registration: Option<Registration>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Cached {
     wanted: FetchPartition,
+    /// Unused where the session watches nothing.
+    slot: u32,
     /// As last told to the client; `-1` = tell it again.
     high_watermark: Offset,
     log_start_offset: Offset,
@@ -141,7 +174,8 @@ impl FetchSessions {
     pub fn memory_bytes(&self) -> usize {
         let sessions: Vec<_> = self.sessions.lock().values().cloned().collect();
         let partitions: usize = sessions.iter().map(|session| session.lock().partitions.len()).sum();
-        sessions.len() * size_of::<Session>() + partitions * size_of::<(PartitionKey, Cached)>()
+        let each = size_of::<(PartitionKey, Cached)>() + size_of::<Slot>();
+        sessions.len() * size_of::<Session>() + partitions * each
     }
 
     /// Finds what a fetch with this session id and epoch means.
@@ -183,7 +217,7 @@ impl FetchSessions {
             });
         }
         locked.epoch = next_epoch(epoch);
-        let partitions = locked.partitions.iter().map(|(key, cached)| (key.clone(), cached.wanted)).collect();
+        let partitions = locked.take_due(now, self.options.look_at_all_ms);
         drop(locked);
         Ok(FetchContext { kind: FetchKind::Incremental(session), partitions, uses_topic_ids, is_follower })
     }
@@ -213,20 +247,22 @@ impl FetchSessions {
                 break id;
             }
         };
-        let partitions = context.partitions.iter().zip(changes).map(|((key, wanted), change)| {
-            let mut cached = Cached::new(*wanted);
-            cached.note(change);
-            (key.clone(), cached)
-        });
-        let session = Session {
+        let mut session = Session {
             id,
             epoch: next_epoch(INITIAL_EPOCH),
             uses_topic_ids: context.uses_topic_ids,
             is_follower: context.is_follower,
             created: now,
             last_used: now,
-            partitions: partitions.collect(),
+            partitions: IndexMap::with_capacity(context.partitions.len()),
+            watched: context.is_follower.then(Watched::new),
         };
+        for ((key, wanted), change) in context.partitions.iter().zip(changes) {
+            session.set(key.clone(), *wanted);
+            if let Some(cached) = session.partitions.get_mut(key) {
+                cached.note(change);
+            }
+        }
         sessions.insert(id, Arc::new(Mutex::new(session)));
         id
     }
@@ -279,22 +315,97 @@ impl Session {
         now: Timestamp,
     ) {
         for (key, wanted) in partitions {
-            let entry = self.partitions.entry(key);
-            entry.and_modify(|cached| cached.wanted = wanted).or_insert(Cached::new(wanted));
+            self.set(key, wanted);
         }
-        match forgotten {
-            [] => {}
-            [key] => drop(self.partitions.shift_remove(key)),
-            keys => {
-                let keys: HashSet<&PartitionKey> = keys.iter().collect();
-                self.partitions.retain(|key, _| !keys.contains(key));
-            }
-        }
+        self.forget(forgotten);
         self.last_used = now;
     }
 
+    fn set(&mut self, key: PartitionKey, wanted: FetchPartition) {
+        match self.partitions.get_mut(&key) {
+            Some(cached) => cached.wanted = wanted,
+            None => {
+                let slot = self.watched.as_mut().map_or(0, |watched| watched.add(key.clone()));
+                self.partitions.insert(key.clone(), Cached::new(wanted, slot));
+            }
+        }
+        if let (Some(watched), Some(cached)) = (&self.watched, self.partitions.get(&key)) {
+            watched.waiter.note(cached.slot);
+        }
+    }
+
+    fn forget(&mut self, forgotten: &[PartitionKey]) {
+        if forgotten.is_empty() {
+            return;
+        }
+        let forgotten: HashSet<&PartitionKey> = forgotten.iter().collect();
+        let watched = &mut self.watched;
+        // In one pass: a leader that lost its partitions is asked for none of them any more.
+        self.partitions.retain(|key, cached| {
+            let is_kept = !forgotten.contains(key);
+            if let Some(watched) = watched.as_mut().filter(|_| !is_kept) {
+                watched.remove(cached.slot);
+            }
+            is_kept
+        });
+    }
+
+    /// How many partitions the client fetches.
+    pub fn len(&self) -> usize {
+        self.partitions.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
+    /// Who is woken when a partition of the session has something to read; `None` where nothing is watched.
+    pub fn waiter(&self) -> Option<Waiter> {
+        self.watched.as_ref().map(|watched| watched.waiter.clone())
+    }
+
+    /// Watches the partition that was found for a key, unless it is watched already.
+    pub fn watch(&mut self, key: &PartitionKey, list: &Arc<WatchList>) {
+        let (Some(watched), Some(cached)) = (&mut self.watched, self.partitions.get(key)) else { return };
+        let Some(Some(slot)) = watched.slots.get_mut(cached.slot as usize) else { return };
+        if slot.registration.as_ref().is_none_or(|registration| !registration.is_on(list)) {
+            let registered = WatchList::register_slot(list, &watched.waiter, Changes::LOG_END, cached.slot);
+            slot.registration = Some(registered);
+        }
+    }
+
+    /// What a fetch has to look at: all, or what was named or has changed since the last one.
+    fn take_due(&mut self, now: Timestamp, look_at_all_ms: i64) -> Vec<(PartitionKey, FetchPartition)> {
+        let Some(watched) = &mut self.watched else {
+            return self.partitions.iter().map(|(key, cached)| (key.clone(), cached.wanted)).collect();
+        };
+        let is_recent = |at: Timestamp| (0..look_at_all_ms).contains(&now.since_ms(at));
+        if watched.looked_at_all.is_some_and(is_recent) {
+            return self.take_noted();
+        }
+        watched.looked_at_all = Some(now);
+        watched.waiter.take_noted();
+        let all = (0..watched.slots.len() as u32).collect();
+        self.in_slots(all)
+    }
+
+    /// What has changed since it was last looked at; nothing where nothing is watched.
+    pub fn take_noted(&mut self) -> Vec<(PartitionKey, FetchPartition)> {
+        let noted = self.watched.as_ref().map_or(Vec::new(), |watched| watched.waiter.take_noted());
+        self.in_slots(noted)
+    }
+
+    /// What is in these slots, beginning with the one whose turn it is.
+    fn in_slots(&self, mut slots: Vec<u32>) -> Vec<(PartitionKey, FetchPartition)> {
+        let Some(watched) = &self.watched else { return Vec::new() };
+        let first = slots.partition_point(|&slot| slot < watched.next);
+        slots.rotate_left(first);
+        let used = slots.into_iter().filter_map(|slot| watched.slots.get(slot as usize)?.as_ref());
+        used.filter_map(|slot| Some((slot.key.clone(), self.partitions.get(&slot.key)?.wanted))).collect()
+    }
+
     /// Which of these partitions must be in an incremental answer. Remembers what is told, and puts partitions
-    /// that gave records at the end, so that the others get their turn.
+    /// that gave records last, so that the others get their turn.
     pub fn respond<'a>(
         &mut self,
         answers: impl IntoIterator<Item = (&'a PartitionKey, &'a PartitionChange)>,
@@ -304,7 +415,9 @@ impl Session {
             let Some(cached) = self.partitions.get_mut(key) else { return true };
             let must = cached.must_respond(change);
             cached.note(change);
-            if change.has_records {
+            if let Some(watched) = &mut self.watched {
+                watched.answered(cached.slot, change);
+            } else if change.has_records {
                 served += 1;
                 cached.served = served;
             }
@@ -320,9 +433,44 @@ impl Session {
     }
 }
 
+impl Watched {
+    fn new() -> Watched {
+        Watched { waiter: Waiter::new(), slots: Vec::new(), free: Vec::new(), next: 0, looked_at_all: None }
+    }
+
+    fn add(&mut self, key: PartitionKey) -> u32 {
+        let slot = Some(Slot { key, registration: None });
+        match self.free.pop() {
+            Some(free) => {
+                self.slots[free as usize] = slot;
+                free
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    fn answered(&mut self, slot: u32, change: &PartitionChange) {
+        if change.is_behind || change.has_error || change.has_news {
+            self.waiter.note(slot);
+        }
+        if change.has_records {
+            self.next = slot + 1;
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if self.slots.get_mut(slot as usize).is_some_and(|slot| slot.take().is_some()) {
+            self.free.push(slot);
+        }
+    }
+}
+
 impl Cached {
-    fn new(wanted: FetchPartition) -> Cached {
-        Cached { wanted, high_watermark: Offset::NONE, log_start_offset: Offset::NONE, served: 0 }
+    fn new(wanted: FetchPartition, slot: u32) -> Cached {
+        Cached { wanted, slot, high_watermark: Offset::NONE, log_start_offset: Offset::NONE, served: 0 }
     }
 
     fn must_respond(&self, change: &PartitionChange) -> bool {
@@ -368,6 +516,7 @@ mod tests {
             has_records: false,
             has_error: false,
             has_news: false,
+            is_behind: false,
             high_watermark: Offset(high_watermark),
             log_start_offset: Offset(0),
         }
@@ -455,7 +604,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_refuses_and_evicts_only_the_stale() {
-        let options = FetchSessionOptions { slots_max: 1, eviction_ms: 1000 };
+        let options = FetchSessionOptions { slots_max: 1, eviction_ms: 1000, ..Default::default() };
         let sessions = FetchSessions::new(options);
         let first = open(&sessions, 1, NOW);
         assert_ne!(first, NO_SESSION);
@@ -479,5 +628,41 @@ mod tests {
     #[test]
     fn epochs_wrap_past_the_initial_one() {
         assert_eq!(next_epoch(i32::MAX), 1);
+    }
+
+    fn followed(sessions: &FetchSessions, id: i32, epoch: i32, named: &[i32], now: Timestamp) -> Vec<i32> {
+        let named = named.iter().map(|&partition| (key(partition), wanted(0))).collect();
+        let context = sessions.begin(id, epoch, false, true, named, &[], now).unwrap();
+        context.partitions.iter().map(|(key, _)| key.partition.0).collect()
+    }
+
+    #[test]
+    fn a_followers_fetch_looks_at_what_was_named_or_has_changed() {
+        let sessions = FetchSessions::new(FetchSessionOptions::default());
+        let all = (0..4).map(|partition| (key(partition), wanted(0))).collect();
+        let context = sessions.begin(0, INITIAL_EPOCH, false, true, all, &[], NOW).unwrap();
+        let id = sessions.finish_full(&context, &[quiet(0); 4], NOW, || 7);
+        assert_eq!(followed(&sessions, id, 1, &[], NOW), [0, 1, 2, 3]);
+
+        let session = Arc::clone(&sessions.sessions.lock()[&id]);
+        let lists: Vec<Arc<WatchList>> = (0..4).map(|_| Arc::default()).collect();
+        for (partition, list) in lists.iter().enumerate() {
+            session.lock().watch(&key(partition as i32), list);
+        }
+        let soon = NOW.plus_ms(1);
+        assert!(followed(&sessions, id, 2, &[], soon).is_empty());
+        lists[3].wake(Changes::HIGH_WATERMARK);
+        assert_eq!(followed(&sessions, id, 3, &[1], soon), [1, 3]);
+        assert!(followed(&sessions, id, 4, &[], soon).is_empty());
+
+        let behind = PartitionChange { has_records: true, is_behind: true, ..quiet(1) };
+        assert_eq!(session.lock().respond([(&key(1), &behind)]), [true]);
+        lists[0].wake(Changes::LOG_END);
+        lists[2].wake(Changes::LOG_END);
+        assert_eq!(followed(&sessions, id, 5, &[], soon), [2, 0, 1], "who gave records is last");
+        let later = NOW.plus_ms(FetchSessionOptions::default().look_at_all_ms);
+        assert_eq!(followed(&sessions, id, 6, &[], later), [2, 3, 0, 1]);
+        sessions.begin(id, 7, false, true, Vec::new(), &[key(2)], soon).unwrap();
+        assert!(lists[2].is_empty());
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::fetch_plan::FetchPlan;
+use super::fetch_plan::{FetchPlan, PlannedFetch};
 use super::fetchers::{FetcherKey, Parts};
 use super::following::Following;
 use super::truncation::{self, Truncation};
@@ -23,8 +24,25 @@ use crate::runtime::task;
 /// What one fetcher is to fetch. Roles change while it waits for its leader, so it looks here before each step.
 #[derive(Default)]
 pub(super) struct Assignment {
-    partitions: Mutex<IndexMap<TopicPartition, Followed>>,
+    assigned: Mutex<Assigned>,
     changed: Notify,
+}
+
+#[derive(Default)]
+struct Assigned {
+    partitions: IndexMap<TopicPartition, Followed>,
+    /// Counts changes of what can be fetched.
+    generation: u64,
+}
+
+/// The partitions that are fetched again and again until the assignment changes. There may be thousands, so that a fetch
+/// looks at those alone that the one before brought something for.
+struct Round {
+    generation: u64,
+    /// It is over then, to see what has changed beside the fetches: log starts, for one.
+    ends: Instant,
+    followed: HashMap<TopicPartition, Followed>,
+    answered: Vec<TopicPartition>,
 }
 
 #[derive(Clone)]
@@ -58,12 +76,14 @@ pub(super) struct Fetcher {
     assignment: Arc<Assignment>,
     peer: Option<Peer>,
     plan: FetchPlan,
+    round: Option<Round>,
     /// Whether the leader answered last time: the log tells when that changes.
     is_reached: bool,
 }
 
 /// Far below `replica.fetch.backoff.ms`: producers wait for what is followed.
 const SOON: Duration = Duration::from_millis(100);
+const ROUND_LENGTH: Duration = Duration::from_secs(3);
 /// Rates are taken over seconds.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(250);
 
@@ -88,7 +108,7 @@ impl Followed {
 
 impl Assignment {
     pub(super) fn status(&self) -> AssignmentStatus {
-        let all = self.partitions.lock();
+        let all = &self.assigned.lock().partitions;
         AssignmentStatus {
             partitions: all.len(),
             failed: all.values().filter(|followed| followed.is_failed).count(),
@@ -106,26 +126,35 @@ impl Assignment {
             is_failed: false,
             leader_high_watermark: Offset::NONE,
         };
-        self.partitions.lock().insert(of, followed);
+        {
+            let mut assigned = self.assigned.lock();
+            assigned.partitions.insert(of, followed);
+            assigned.generation += 1;
+        }
         self.changed.notify_one();
     }
 
     pub(super) fn remove<'a>(&self, partitions: impl Iterator<Item = &'a TopicPartition>) {
-        let mut all = self.partitions.lock();
+        let mut assigned = self.assigned.lock();
         for of in partitions {
-            all.swap_remove(of);
+            let is_removed = assigned.partitions.swap_remove(of).is_some();
+            assigned.generation += u64::from(is_removed);
         }
     }
 
     /// Gives everything to others.
     pub(super) fn take(&self) -> Vec<(Arc<Partition>, Following)> {
-        let taken = std::mem::take(&mut *self.partitions.lock());
+        let mut assigned = self.assigned.lock();
+        assigned.generation += 1;
+        let taken = std::mem::take(&mut assigned.partitions);
         taken.into_values().map(|followed| (followed.partition, followed.following)).collect()
     }
 
-    /// Those that can be fetched now, or when the next one can be.
-    fn ready(&self, now: Instant) -> Result<Vec<Followed>, Option<Instant>> {
-        let mut all = self.partitions.lock();
+    /// Those that can be fetched now, and the generation that they are of; or when the next one can be.
+    fn ready(&self, now: Instant) -> Result<(Vec<Followed>, u64), Option<Instant>> {
+        let mut assigned = self.assigned.lock();
+        let generation = assigned.generation;
+        let all = &mut assigned.partitions;
         all.retain(|_, followed| followed.partition.is_following(&followed.following));
         let waiting = all.values().filter(|followed| !followed.is_failed);
         let (ready, later): (Vec<&Followed>, Vec<&Followed>) =
@@ -133,25 +162,37 @@ impl Assignment {
         if ready.is_empty() {
             return Err(later.iter().filter_map(|followed| followed.not_before).min());
         }
-        Ok(ready.into_iter().cloned().collect())
+        Ok((ready.into_iter().cloned().collect(), generation))
+    }
+
+    fn generation(&self) -> u64 {
+        self.assigned.lock().generation
     }
 
     fn find(&self, of: &TopicPartition) -> Option<Followed> {
-        self.partitions.lock().get(of).cloned()
+        self.assigned.lock().partitions.get(of).cloned()
     }
 
     /// Changes what is known of a partition, unless it has another role by now.
     fn update(&self, of: &TopicPartition, following: &Following, change: impl FnOnce(&mut Followed)) {
-        let mut all = self.partitions.lock();
-        if let Some(followed) = all.get_mut(of).filter(|followed| followed.following == *following) {
+        let mut assigned = self.assigned.lock();
+        let known = assigned.partitions.get_mut(of);
+        if let Some(followed) = known.filter(|followed| followed.following == *following) {
             change(followed);
         }
+    }
+
+    /// As [`Assignment::update`], for what decides whether a partition can be fetched.
+    fn hinder(&self, of: &TopicPartition, following: &Following, change: impl FnOnce(&mut Followed)) {
+        self.update(of, following, change);
+        self.assigned.lock().generation += 1;
     }
 }
 
 impl Fetcher {
     pub(super) fn new(parts: Parts, key: FetcherKey, assignment: Arc<Assignment>) -> Fetcher {
-        Fetcher { parts, key, assignment, peer: None, plan: FetchPlan::default(), is_reached: true }
+        let plan = FetchPlan::default();
+        Fetcher { parts, key, assignment, peer: None, plan, round: None, is_reached: true }
     }
 
     pub(super) async fn run(mut self) {
@@ -164,7 +205,11 @@ impl Fetcher {
 
     async fn fetch_for_ever(&mut self) {
         loop {
-            let ready = match self.assignment.ready(Instant::now()) {
+            if let Some(round) = self.round_to_go_on() {
+                self.fetch_again(round).await;
+                continue;
+            }
+            let (ready, generation) = match self.assignment.ready(Instant::now()) {
                 Ok(ready) => ready,
                 Err(next) => {
                     let assignment = Arc::clone(&self.assignment);
@@ -182,7 +227,7 @@ impl Fetcher {
             let mut ready = self.truncate_all(ready).await;
             let is_held_back = self.hold_back(&mut ready);
             if !ready.is_empty() {
-                self.fetch(ready).await;
+                self.fetch_all(ready, generation).await;
             } else if is_held_back {
                 let assignment = Arc::clone(&self.assignment);
                 tokio::select! {
@@ -236,7 +281,7 @@ impl Fetcher {
         }
     }
 
-    fn delay_all(&self, partitions: &[Followed]) {
+    fn delay_all<'a>(&self, partitions: impl Iterator<Item = &'a Followed>) {
         for followed in partitions {
             self.delay(followed, self.parts.options.backoff);
         }
@@ -244,7 +289,7 @@ impl Fetcher {
 
     fn delay(&self, followed: &Followed, pause: Duration) {
         let not_before = Instant::now() + pause;
-        self.assignment.update(followed.partition.topic_partition(), &followed.following, |followed| {
+        self.assignment.hinder(followed.partition.topic_partition(), &followed.following, |followed| {
             followed.not_before = Some(not_before);
         });
     }
@@ -278,7 +323,11 @@ impl Fetcher {
         let mut epoch = log.latest_epoch();
         if epoch == LeaderEpoch::UNKNOWN {
             // Without epochs nothing above the high watermark can be told to be the leader's.
-            return self.truncate_to(followed, log.high_watermark()).await;
+            let high_watermark = log.high_watermark();
+            return match high_watermark >= log.log_end_offset() {
+                true => Step::Done,
+                false => self.truncate_to(followed, high_watermark).await,
+            };
         }
         if self.parts.options.versions.truncates_on_fetch {
             return Step::Done;
@@ -321,9 +370,40 @@ impl Fetcher {
         }
     }
 
-    async fn fetch(&mut self, ready: Vec<Followed>) {
+    /// The round under way, as long as its partitions are those that can be fetched.
+    fn round_to_go_on(&mut self) -> Option<Round> {
+        let round = self.round.take()?;
+        let is_same = self.plan.is_in_session() && round.generation == self.assignment.generation();
+        if !is_same || Instant::now() >= round.ends {
+            return None;
+        }
+        // It may listen elsewhere by now.
+        (self.find_leader() && self.plan.is_in_session()).then_some(round)
+    }
+
+    async fn fetch_all(&mut self, ready: Vec<Followed>, generation: u64) {
+        let wanted = ready.iter().map(|followed| self.wanted(followed)).collect();
+        let planned = self.plan.next(wanted, self.parts.options.versions.fetch >= 13);
+        // Throttled ones are let in or kept out before each fetch.
+        let is_throttled = ready.iter().any(|followed| followed.partition.is_throttled_as_follower());
+        let ends = if is_throttled { Instant::now() } else { Instant::now() + ROUND_LENGTH };
+        let by_partition =
+            ready.into_iter().map(|followed| (followed.partition.topic_partition().clone(), followed));
+        let followed = by_partition.collect();
+        self.fetch(planned, Round { generation, ends, followed, answered: Vec::new() }).await;
+    }
+
+    async fn fetch_again(&mut self, mut round: Round) {
+        let answered = std::mem::take(&mut round.answered);
+        let followed = answered.iter().filter_map(|of| round.followed.get(of));
+        let wanted = followed.map(|followed| self.wanted(followed)).collect();
+        let planned = self.plan.next_of(wanted);
+        self.fetch(planned, round).await;
+    }
+
+    async fn fetch(&mut self, planned: PlannedFetch, mut round: Round) {
         let Some(peer) = self.peer.take() else { return };
-        let fetch = self.next_fetch(&ready);
+        let fetch = self.request(planned);
         let fetched = peer.fetch(fetch, self.plan.names()).await;
         self.peer = Some(peer);
         let fetched = match fetched {
@@ -331,7 +411,7 @@ impl Fetcher {
             Err(error) => {
                 self.plan.failed();
                 self.not_reached(&error);
-                self.delay_all(&ready);
+                self.delay_all(round.followed.values());
                 return;
             }
         };
@@ -345,50 +425,52 @@ impl Fetcher {
                 }
                 _ => {
                     self.plan.failed();
-                    self.delay_all(&ready);
+                    self.delay_all(round.followed.values());
                 }
             }
             return;
         }
         self.plan.answered(fetched.session_id);
-        let asked: IndexMap<&TopicPartition, &Followed> =
-            ready.iter().map(|followed| (followed.partition.topic_partition(), followed)).collect();
         for answer in fetched.partitions {
-            let Some(followed) = asked.get(&answer.topic_partition) else { continue };
-            let Some(fetch_offset) = self.plan.fetch_offset(&answer.topic_partition) else { continue };
-            // It has another role by now.
-            if self
-                .assignment
-                .find(&answer.topic_partition)
-                .is_none_or(|now| now.following != followed.following)
-            {
-                continue;
-            }
-            // The log has changed since it asked: the answer is about another place.
-            if followed.partition.log().log_end_offset() != fetch_offset {
-                continue;
-            }
-            let step = self.work_in(followed, fetch_offset, answer).await;
-            self.settle(followed, step);
+            let Some(followed) = round.followed.get(&answer.topic_partition) else { continue };
+            round.answered.push(answer.topic_partition.clone());
+            self.take_in(followed, answer).await;
+        }
+        self.round = Some(round);
+    }
+
+    async fn take_in(&self, followed: &Followed, answer: FetchedPartition) {
+        let of = &answer.topic_partition;
+        let Some(fetch_offset) = self.plan.fetch_offset(of) else { return };
+        // It has another role by now.
+        if self.assignment.find(of).is_none_or(|now| now.following != followed.following) {
+            return;
+        }
+        // The log has changed since it asked: the answer is about another place.
+        if followed.partition.log().log_end_offset() != fetch_offset {
+            return;
+        }
+        let step = self.work_in(followed, fetch_offset, answer).await;
+        self.settle(followed, step);
+    }
+
+    fn wanted(&self, followed: &Followed) -> FollowerFetchPartition {
+        let options = &self.parts.options;
+        let log = followed.partition.log();
+        let tells_epoch = options.versions.truncates_on_fetch;
+        FollowerFetchPartition {
+            topic_partition: followed.partition.topic_partition().clone(),
+            topic_id: followed.partition.topic_id(),
+            leader_epoch: followed.following.leader_epoch,
+            fetch_offset: log.log_end_offset(),
+            last_fetched_epoch: if tells_epoch { log.latest_epoch() } else { LeaderEpoch::UNKNOWN },
+            log_start_offset: log.log_start_offset(),
+            bytes_max: options.partition_bytes_max,
         }
     }
 
-    fn next_fetch(&mut self, ready: &[Followed]) -> FollowerFetch {
-        let options = Arc::clone(&self.parts.options);
-        let wanted = ready.iter().map(|followed| {
-            let log = followed.partition.log();
-            let tells_epoch = options.versions.truncates_on_fetch;
-            FollowerFetchPartition {
-                topic_partition: followed.partition.topic_partition().clone(),
-                topic_id: followed.partition.topic_id(),
-                leader_epoch: followed.following.leader_epoch,
-                fetch_offset: log.log_end_offset(),
-                last_fetched_epoch: if tells_epoch { log.latest_epoch() } else { LeaderEpoch::UNKNOWN },
-                log_start_offset: log.log_start_offset(),
-                bytes_max: options.partition_bytes_max,
-            }
-        });
-        let planned = self.plan.next(wanted.collect(), options.versions.fetch >= 13);
+    fn request(&self, planned: PlannedFetch) -> FollowerFetch {
+        let options = &self.parts.options;
         FollowerFetch {
             replica_id: self.parts.me,
             broker_epoch: self.parts.replicas.broker_epoch(),
@@ -493,7 +575,7 @@ impl Fetcher {
             Step::Later => self.delay(followed, self.parts.options.backoff),
             Step::Failed => {
                 let of = followed.partition.topic_partition();
-                self.assignment.update(of, &followed.following, |followed| followed.is_failed = true);
+                self.assignment.hinder(of, &followed.following, |followed| followed.is_failed = true);
             }
         }
     }

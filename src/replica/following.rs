@@ -10,6 +10,7 @@ use super::error::NotLeaderOrFollowerSnafu;
 use super::{Partition, ReplicaError};
 use crate::log::{AppendInfo, LogError};
 use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicPartition};
+use crate::purgatory::Changes;
 
 /// A leadership that this broker follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl Partition {
     ) -> Result<(), ReplicaError> {
         let _role = self.while_following(following)?;
         if self.log().advance_high_watermark(high_watermark) {
-            self.watchers.wake_all();
+            self.watchers.wake(Changes::HIGH_WATERMARK);
         }
         if log_start_offset > self.log().log_start_offset() {
             self.log().delete_records_before(log_start_offset.min(self.log().high_watermark()))?;

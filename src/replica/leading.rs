@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::info;
 
 use super::error::{NotLeaderOrFollowerSnafu, UnknownLeaderEpochSnafu};
@@ -13,10 +13,10 @@ use super::isr::Progress;
 use super::partition::Role;
 use super::throttle::Throttles;
 use super::{Partition, ReplicaError};
-use crate::log::Log;
 use crate::metadata::Cache;
 use crate::metadata::control::LeaderAndIsr;
 use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
+use crate::purgatory::Changes;
 
 /// What the partitions of a broker share.
 pub(super) struct Replication {
@@ -26,6 +26,8 @@ pub(super) struct Replication {
     pub(super) throttles: Throttles,
     pub(super) proposals: Proposals,
     pub(super) isr_changes: IsrChanges,
+    /// Counts the requests of controllers by which this broker began to lead something.
+    pub(super) leaderships: watch::Sender<u64>,
 }
 
 /// How often ISRs that are led here changed at their leader's wish.
@@ -140,17 +142,22 @@ impl Partition {
         }
         let FollowerProgress { replica, fetch_offset, log_start_offset, leader_end } = *progress;
         let is_alive = self.replication.metadata.image().broker(replica).is_some();
-        let joins = {
+        let (joins, starts_elsewhere) = {
             let mut in_sync = self.in_sync.lock();
+            let known = in_sync.followers().get(&replica).map(|follower| follower.log_start_offset);
             in_sync.record(replica, &Progress { fetch_offset, log_start_offset, at: now, leader_end });
             let high_watermark = self.log().high_watermark();
-            in_sync.propose_join(replica, high_watermark, role.epoch_start_offset, is_alive)
+            let joins = in_sync.propose_join(replica, high_watermark, role.epoch_start_offset, is_alive);
+            (joins, known != Some(log_start_offset))
         };
         if let Some(isr) = joins {
             self.proposed(&role, &isr);
         }
-        if self.advance_high_watermark(&role, now) || self.waits_for_log_start() {
-            self.watchers.wake_all();
+        if self.advance_high_watermark(&role, now) {
+            self.watchers.wake(Changes::HIGH_WATERMARK);
+        }
+        if starts_elsewhere {
+            self.watchers.wake(Changes::LOG_START);
         }
     }
 
@@ -288,13 +295,4 @@ impl Partition {
         let starts = followers.map(|(_, follower)| follower.log_start_offset);
         starts.chain([self.log().log_start_offset()]).min().unwrap_or(Offset::ZERO)
     }
-
-    /// Whether somebody may wait for followers to raise their log starts: then each of their fetches is news.
-    fn waits_for_log_start(&self) -> bool {
-        !self.watchers.is_empty() && log_start_was_raised(&self.log())
-    }
-}
-
-fn log_start_was_raised(log: &Log) -> bool {
-    log.log_start_offset() > Offset::ZERO
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -21,7 +22,7 @@ use crate::model::{
     BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, Timestamp, TopicId, TopicName,
     TopicPartition,
 };
-use crate::purgatory::{Waiter, WatchList};
+use crate::purgatory::{Changes, Waiter, WatchList};
 
 /// Every replica of this broker.
 ///
@@ -33,7 +34,10 @@ pub struct ReplicaManager {
     replication: Arc<Replication>,
     hosted: RwLock<HashMap<TopicName, HashMap<i32, Hosted>>>,
     settings: RwLock<Settings>,
-    pub(super) control: Mutex<ControlState>,
+    /// Held while roles and logs change.
+    pub(super) control: Mutex<()>,
+    /// Apart, as UpdateMetadata must not wait while logs are made.
+    controller_epoch: Mutex<ControllerEpoch>,
     pub(super) moves: Moves,
     /// The czxid of this broker's registration; requests for an earlier one are refused.
     broker_epoch: AtomicI64,
@@ -57,10 +61,6 @@ pub(super) struct AwaitedRole {
 struct Settings {
     default: Arc<TopicSettings>,
     of_topic: HashMap<TopicName, Arc<TopicSettings>>,
-}
-
-pub(super) struct ControlState {
-    controller_epoch: ControllerEpoch,
 }
 
 /// A partition that this broker leads or follows from now on.
@@ -103,6 +103,7 @@ impl ReplicaManager {
             throttles: Throttles::new(options.throttle_windows),
             proposals: Proposals::default(),
             isr_changes: IsrChanges::default(),
+            leaderships: watch::Sender::new(0),
         };
         ReplicaManager {
             me,
@@ -112,7 +113,8 @@ impl ReplicaManager {
             hosted: RwLock::new(HashMap::new()),
             settings: RwLock::new(Settings { default: Arc::new(default_settings), of_topic: HashMap::new() }),
             moves: Moves::default(),
-            control: Mutex::new(ControlState { controller_epoch: ControllerEpoch(0) }),
+            control: Mutex::default(),
+            controller_epoch: Mutex::new(ControllerEpoch(0)),
             broker_epoch: AtomicI64::new(-1),
         }
     }
@@ -246,8 +248,8 @@ impl ReplicaManager {
         request: &LeaderAndIsrRequest,
         now: Timestamp,
     ) -> Result<LeaderAndIsrReply, ControlRefusal> {
-        let mut control = self.control.lock();
-        self.admit(&mut control, &request.sender)?;
+        let _control = self.control.lock();
+        self.admit(&request.sender)?;
         let topic_ids: HashMap<&TopicName, TopicId> =
             request.topic_ids.iter().map(|(name, id)| (name, *id)).collect();
         let mut reply = LeaderAndIsrReply::default();
@@ -263,7 +265,15 @@ impl ReplicaManager {
             };
             reply.outcomes.push((topic_partition.clone(), outcome));
         }
+        if reply.changes.iter().any(|change| change.is_leader) {
+            self.replication.leaderships.send_modify(|count| *count += 1);
+        }
         Ok(reply)
+    }
+
+    /// Changes when this broker has begun to lead something.
+    pub fn leaderships(&self) -> watch::Receiver<u64> {
+        self.replication.leaderships.subscribe()
     }
 
     /// Takes the roles that waited for logs, now that these are loaded or have failed. The outcomes name only
@@ -433,8 +443,8 @@ impl ReplicaManager {
         request: &StopReplicaRequest,
         now: Timestamp,
     ) -> Result<Vec<(TopicPartition, ControlOutcome)>, ControlRefusal> {
-        let mut control = self.control.lock();
-        self.admit(&mut control, &request.sender)?;
+        let _control = self.control.lock();
+        self.admit(&request.sender)?;
         let stopped = request.partitions.iter().map(|stop| {
             let outcome = self.stop(stop).err().unwrap_or(ControlOutcome::Done);
             (stop.topic_partition.clone(), outcome)
@@ -492,26 +502,26 @@ impl ReplicaManager {
     }
 
     /// Refuses controllers that have been replaced, and requests meant for an earlier life of this broker.
-    fn admit(&self, control: &mut ControlState, sender: &ControlSender) -> Result<(), ControlRefusal> {
+    fn admit(&self, sender: &ControlSender) -> Result<(), ControlRefusal> {
         self.check_broker_epoch(sender)?;
-        if sender.controller_epoch < control.controller_epoch {
+        let mut known = self.controller_epoch.lock();
+        if sender.controller_epoch < *known {
             return Err(ControlRefusal::StaleControllerEpoch);
         }
-        if sender.controller_epoch > control.controller_epoch {
+        if sender.controller_epoch > *known {
             info!(
                 controller_id = sender.controller_id.0,
                 controller_epoch = sender.controller_epoch.0,
                 "controller"
             );
         }
-        control.controller_epoch = sender.controller_epoch;
+        *known = sender.controller_epoch;
         Ok(())
     }
 
     /// As [`Self::become_leader_or_follower`] does it, for UpdateMetadata.
     pub fn admit_metadata(&self, sender: &ControlSender) -> Result<(), ControlRefusal> {
-        let mut control = self.control.lock();
-        self.admit(&mut control, sender)
+        self.admit(sender)
     }
 
     fn check_broker_epoch(&self, sender: &ControlSender) -> Result<(), ControlRefusal> {
@@ -536,7 +546,9 @@ impl ReplicaManager {
         let waiter = Waiter::new();
         let _registrations: Vec<_> = watched
             .iter()
-            .map(|watched| WatchList::register(watched.partition.watchers(), &waiter))
+            .map(|watched| {
+                WatchList::register(watched.partition.watchers(), &waiter, Changes::HIGH_WATERMARK)
+            })
             .collect();
         loop {
             for (result, watched) in results.iter_mut().zip(watched) {

@@ -31,7 +31,7 @@ pub use conversion::{begin_conversion, next_converted_piece};
 pub use error::ReplicaError;
 pub use fetch_session::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FetchSessionOptions, FetchSessions,
-    PartitionChange, PartitionKey, TopicRef,
+    PartitionChange, PartitionKey, Session, TopicRef,
 };
 pub use fetchers::{FetcherOptions, FetcherStatus, Fetchers};
 pub use hanging::HangingTransaction;

@@ -22,7 +22,7 @@ use crate::metadata::control::LeaderAndIsr;
 use crate::model::{
     BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Timestamp, TopicId, TopicPartition,
 };
-use crate::purgatory::WatchList;
+use crate::purgatory::{Changes, WatchList};
 use crate::records::{ValidatedRecords, ValidationRules};
 use crate::runtime::task;
 
@@ -325,9 +325,10 @@ impl Partition {
             ensure!(isr >= min_insync_replicas, NotEnoughReplicasSnafu { isr, min_insync_replicas });
         }
         let info = self.log().append_as_leader(records, role.leader_epoch, options.producer, now)?;
-        self.advance_high_watermark(&role, now);
+        let is_visible = self.advance_high_watermark(&role, now);
         drop(shared);
-        self.watchers.wake_all();
+        let visible = if is_visible { Changes::HIGH_WATERMARK } else { Changes::LOG_END };
+        self.watchers.wake(Changes::LOG_END.and(visible));
         let required_offset = info.last_offset.plus(1);
         Ok(Appended { info, required_offset, leader_epoch: role.leader_epoch })
     }
