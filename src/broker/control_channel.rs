@@ -9,7 +9,7 @@ use super::settings::topic_settings;
 use crate::config::{BrokerConfig, Properties, TopicConfig};
 use crate::controller::{ControlChannel, ControlError, ControlRequest, ControlResponse};
 use crate::coordination::znodes::{self, EntityConfig};
-use crate::coordination::{BoxFuture, Store, StoreError};
+use crate::coordination::{BoxFuture, NodeData, Store, StoreError};
 use crate::group::GroupService;
 use crate::metadata::Cache;
 use crate::metadata::control::LeaderAndIsrRequest;
@@ -85,8 +85,11 @@ impl LocalChannel {
             })
             .map(|topic_partition| &topic_partition.topic)
             .collect();
-        for topic in topics {
-            match stored_topic_config(&*self.store, &self.config.load(), topic).await {
+        let paths: Vec<String> = topics.iter().map(|topic| znodes::topic_config(topic)).collect();
+        // All are asked for before the first answer is waited for.
+        let reads: Vec<_> = paths.iter().map(|path| self.store.read(path)).collect();
+        for (topic, read) in topics.into_iter().zip(reads) {
+            match decoded_topic_config(read.await, &self.config.load(), topic) {
                 Ok(config) => {
                     self.replicas
                         .change_topic_settings(topic, config.map(|config| topic_settings(self.me, &config)));
@@ -109,7 +112,15 @@ pub(super) async fn stored_topic_config(
     broker: &BrokerConfig,
     topic: &TopicName,
 ) -> Result<Option<TopicConfig>, StoreError> {
-    let node = match store.read(&znodes::topic_config(topic)).await {
+    decoded_topic_config(store.read(&znodes::topic_config(topic)).await, broker, topic)
+}
+
+fn decoded_topic_config(
+    read: Result<NodeData, StoreError>,
+    broker: &BrokerConfig,
+    topic: &TopicName,
+) -> Result<Option<TopicConfig>, StoreError> {
+    let node = match read {
         Ok(node) => node,
         Err(StoreError::NoNode { .. }) => return Ok(None),
         Err(error) => return Err(error),

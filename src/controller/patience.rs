@@ -34,13 +34,15 @@ async fn each<'a, T>(
 ) -> Result<Vec<Option<T>>, StoreError> {
     let calls: Vec<_> = paths.iter().map(|path| call(path)).collect();
     let mut answers = Vec::with_capacity(paths.len());
-    for (path, answer) in paths.iter().zip(calls) {
+    // Answers come in the order of the calls: whoever waits for the last is woken once, not thousands of times.
+    for (path, answer) in paths.iter().zip(calls).rev() {
         let answer = match answer.await {
             Err(error) if is_unknown(&error) => until_answered(|| call(path)).await,
             answer => answer,
         };
         answers.push(found(answer)?);
     }
+    answers.reverse();
     Ok(answers)
 }
 

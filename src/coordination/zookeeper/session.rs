@@ -276,7 +276,7 @@ impl<'a> Connection<'a> {
         let ping_after = self.peer.session_timeout / 3;
         let in_flight_max = self.peer.options().in_flight_max;
         loop {
-            let has_room = self.pending.len() < in_flight_max && self.output.len() < OUTPUT_BYTES_MAX;
+            let has_room = self.has_room(in_flight_max);
             let wake = (self.heard + silence_max).min(self.sent + ping_after);
             tokio::select! {
                 read = reader.read_buf(&mut input) => match read {
@@ -296,7 +296,15 @@ impl<'a> Connection<'a> {
                     }
                 }
                 call = calls.recv(), if has_room => match call {
-                    Some(call) => self.send(call),
+                    Some(call) => {
+                        self.send(call);
+                        // What waits goes out with one write.
+                        while self.has_room(in_flight_max)
+                            && let Ok(call) = calls.try_recv()
+                        {
+                            self.send(call);
+                        }
+                    }
                     None => return Ended::Abandoned,
                 },
                 () = sleep_until(wake) => {
@@ -307,6 +315,10 @@ impl<'a> Connection<'a> {
                 }
             }
         }
+    }
+
+    fn has_room(&self, in_flight_max: usize) -> bool {
+        self.pending.len() < in_flight_max && self.output.len() < OUTPUT_BYTES_MAX
     }
 
     /// What a connection begins with: who we are, and what we watch.
