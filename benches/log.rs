@@ -150,7 +150,7 @@ fn partitions(root: &Path) {
     println!("  {} bytes resident a partition", (resident_kib() - resident) * 1024 / PARTITIONS as usize);
     drop((logs, manager));
     let manager = measure("start after a kill, empty", 0, || start(root, now));
-    measure("close, empty", 0, || manager.shut_down(None, now));
+    measure("close, empty", 0, || manager.shut_down(now));
     drop(manager);
     let manager = measure("start after a clean end, empty", 0, || start(root, now));
     let batch = batch();
@@ -161,7 +161,7 @@ fn partitions(root: &Path) {
     measure("checkpoint high watermarks", 0, || manager.high_watermark_tick());
     drop(manager);
     let manager = measure("start after a kill, 16 KiB in each", 0, || start(root, now));
-    measure("close, 16 KiB in each", 0, || manager.shut_down(None, now));
+    measure("close, 16 KiB in each", 0, || manager.shut_down(now));
     drop(manager);
     let manager = measure("start after a clean end, 16 KiB in each", 0, || start(root, now));
     println!("  {} MiB resident", resident_kib() >> 10);

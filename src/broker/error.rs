@@ -59,6 +59,12 @@ pub enum StartError {
         "{} says broker.id {found}, the configuration says {expected}: the folder belongs to another broker", path.display()
     ))]
     OtherBroker { path: PathBuf, found: BrokerId, expected: BrokerId },
+    #[snafu(display(
+        "{} is of cluster {cluster_id}, and there is no store of it in {}: `barnabas adopt` makes one", path.display(), first.display()
+    ))]
+    NotAdopted { path: PathBuf, cluster_id: String, first: PathBuf },
+    #[snafu(display("{} is a KRaft broker's: no broker of a ZooKeeper cluster opens it", path.display()))]
+    KRaftFolder { path: PathBuf },
     #[snafu(display("broker.id is not set and broker.id.generation.enable is false"))]
     NoBrokerId,
     #[snafu(display("the broker did not become ready: {what}"))]

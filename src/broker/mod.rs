@@ -207,9 +207,8 @@ impl Broker {
                 warn!(%error, "a part did not stop well");
             }
         }
-        let broker_epoch = self.services.replicas.broker_epoch();
         let (logs, now) = (self.logs, self.clock.now());
-        let closed = task::blocking(move || logs.shut_down(Some(broker_epoch), now));
+        let closed = task::blocking(move || logs.shut_down(now));
         if let Err(error) = closed.await {
             warn!(%error, "the logs were not closed well");
         }

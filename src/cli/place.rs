@@ -90,12 +90,7 @@ pub(super) fn open_or_create(folder: &Path) -> Result<EmbeddedStore, OpenStoreEr
 }
 
 pub(super) fn has_store(folder: &Path) -> Result<bool, PlaceError> {
-    let entries = std::fs::read_dir(folder).context(ReadSnafu { path: folder })?;
-    Ok(entries.filter_map(Result::ok).any(|entry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with("barnabas-store.") && (name.ends_with(".log") || name.ends_with(".snapshot"))
-    }))
+    EmbeddedStore::exists(&DiskFileSystem, folder).context(ReadSnafu { path: folder })
 }
 
 pub(super) async fn open_zookeeper(connect: &str) -> Result<OpenPlace, PlaceError> {

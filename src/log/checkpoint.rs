@@ -125,33 +125,66 @@ pub fn format_partition_metadata(topic_id: TopicId) -> String {
 /// A log directory's `meta.properties`: whose data it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaProperties {
+    pub mode: ClusterMode,
     pub broker_id: Option<BrokerId>,
     pub cluster_id: Option<String>,
 }
 
+/// Where the cluster that a log directory belongs to keeps its metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterMode {
+    /// In ZooKeeper, or in a store of Barnabas: version 0 of the file.
+    ZooKeeper,
+    /// In `__cluster_metadata-0`: version 1, which also has a `directory.id`. Such a file names a broker and a cluster.
+    KRaft,
+}
+
+impl ClusterMode {
+    fn broker_id_key(self) -> &'static str {
+        match self {
+            ClusterMode::ZooKeeper => "broker.id",
+            ClusterMode::KRaft => "node.id",
+        }
+    }
+}
+
 impl MetaProperties {
-    /// Errors: [`CheckpointError::UnknownVersion`] for the version 1 of KRaft too, whose folders a broker of
-    /// a ZooKeeper cluster must not open.
     pub fn parse(bytes: &[u8]) -> Result<MetaProperties, CheckpointError> {
         let properties = parse_properties(bytes).ok().context(NotPropertiesSnafu)?;
-        let version = properties.get("version").context(MissingKeySnafu { key: "version" })?.trim();
-        ensure!(version == "0", UnknownVersionSnafu { version });
-        let broker_id = properties.get("broker.id").map(|value| value.trim());
-        let broker_id = broker_id.map(|value| {
-            value.parse().map(BrokerId).ok().context(MalformedValueSnafu { key: "broker.id", value })
-        });
-        Ok(MetaProperties {
-            broker_id: broker_id.transpose()?,
-            cluster_id: properties.get("cluster.id").map(|id| id.trim().to_owned()),
-        })
+        let mode = match properties.get("version").context(MissingKeySnafu { key: "version" })?.trim() {
+            "0" => ClusterMode::ZooKeeper,
+            "1" => ClusterMode::KRaft,
+            version => return UnknownVersionSnafu { version }.fail(),
+        };
+        let key = mode.broker_id_key();
+        let broker_id = properties.get(key).map(|value| value.trim());
+        let broker_id = broker_id
+            .map(|value| value.parse().map(BrokerId).ok().context(MalformedValueSnafu { key, value }))
+            .transpose()?;
+        let cluster_id = properties.get("cluster.id").map(|id| id.trim().to_owned());
+        if mode == ClusterMode::KRaft {
+            ensure!(broker_id.is_some(), MissingKeySnafu { key });
+            ensure!(cluster_id.is_some(), MissingKeySnafu { key: "cluster.id" });
+        }
+        Ok(MetaProperties { mode, broker_id, cluster_id })
     }
 
+    /// Whether both are of one broker of one cluster.
+    pub fn names_the_same(&self, other: &MetaProperties) -> bool {
+        (self.broker_id, &self.cluster_id) == (other.broker_id, &other.cluster_id)
+    }
+
+    /// The text of a new file; a KRaft broker gives a directory its id itself.
     pub fn format(&self) -> String {
         let mut text = String::from("#\n");
         if let Some(broker_id) = self.broker_id {
-            let _ = writeln!(text, "broker.id={broker_id}");
+            let _ = writeln!(text, "{}={broker_id}", self.mode.broker_id_key());
         }
-        text.push_str("version=0\n");
+        let version = match self.mode {
+            ClusterMode::ZooKeeper => 0,
+            ClusterMode::KRaft => 1,
+        };
+        let _ = writeln!(text, "version={version}");
         if let Some(cluster_id) = &self.cluster_id {
             let _ = writeln!(text, "cluster.id={cluster_id}");
         }
@@ -218,13 +251,27 @@ mod tests {
     fn the_small_files_of_a_log_directory_read_as_kafka_meant_them() {
         let meta = MetaProperties::parse(&kafka_folder::FILES["meta.properties"]).unwrap();
         let cluster_id = Some("VQCklX-2RYaiQCeEkPRGfw".to_owned());
-        assert_eq!(meta, MetaProperties { broker_id: Some(BrokerId(1)), cluster_id });
+        let mode = ClusterMode::ZooKeeper;
+        assert_eq!(meta, MetaProperties { mode, broker_id: Some(BrokerId(1)), cluster_id });
         assert_eq!(MetaProperties::parse(meta.format().as_bytes()), Ok(meta));
         let clean = text(&kafka_folder::FILES[".kafka_cleanshutdown"]);
         assert_eq!(parse_clean_shutdown(clean), Some(BrokerEpoch(-1)));
         assert_eq!(format_clean_shutdown(None), clean);
         assert_eq!(parse_clean_shutdown(""), None);
         assert_eq!(parse_clean_shutdown("{ \"brokerEpoch\" : 17, \"version\": 0 }"), Some(BrokerEpoch(17)));
+    }
+
+    #[test]
+    fn a_kraft_brokers_meta_properties_name_broker_and_cluster() {
+        let text = "#\n#Mon Nov 30 11:00:00 UTC 2026\ncluster.id=AAAAAAAAQACAAAAAAAAAAQ\n\
+                    directory.id=kqhnVp2fQBOaLzyvVvoFmQ\nnode.id=3\nversion=1\n";
+        let meta = MetaProperties::parse(text.as_bytes()).unwrap();
+        let cluster_id = Some("AAAAAAAAQACAAAAAAAAAAQ".to_owned());
+        assert_eq!(
+            meta,
+            MetaProperties { mode: ClusterMode::KRaft, broker_id: Some(BrokerId(3)), cluster_id }
+        );
+        assert_eq!(MetaProperties::parse(meta.format().as_bytes()), Ok(meta));
     }
 
     #[track_caller]
@@ -254,7 +301,13 @@ mod tests {
         }
         let zero = format_partition_metadata(TopicId::ZERO);
         assert!(parse_partition_metadata(&zero).is_err());
-        for text in ["", "version=1\nnode.id=1", "version=0\nbroker.id=x"] {
+        for text in [
+            "",
+            "version=2\nnode.id=1",
+            "version=1\nnode.id=1",
+            "version=1\ncluster.id=c",
+            "version=0\nbroker.id=x",
+        ] {
             assert!(MetaProperties::parse(text.as_bytes()).is_err(), "{text}");
         }
     }

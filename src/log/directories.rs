@@ -11,6 +11,7 @@ use super::checkpoint::MetaProperties;
 use super::directory::LogDirectory;
 use super::error::{LogError, NoDirectorySnafu, UnusableDirectorySnafu};
 use super::open_files::OpenFiles;
+use super::thrifty::ThriftyFileSystem;
 
 /// The folders of `log.dirs`, locked for this process, before their logs are loaded.
 ///
@@ -39,6 +40,8 @@ impl LogDirectories {
         open_files_max: usize,
     ) -> Result<LogDirectories, LogError> {
         let open_files = Arc::new(OpenFiles::new(open_files_max));
+        let fs: Arc<dyn FileSystem> =
+            Arc::new(ThriftyFileSystem { inner: fs, open_files: open_files.clone() });
         let mut opened =
             LogDirectories { directories: Vec::new(), locks: Vec::new(), failures: Arc::default() };
         for path in paths {
@@ -80,15 +83,7 @@ impl LogDirectories {
     pub fn read_meta_properties(&self) -> Result<Vec<(PathBuf, Option<MetaProperties>)>, LogError> {
         let mut all = Vec::new();
         for directory in self.online() {
-            let path = directory.path().join(META_PROPERTIES);
-            let properties = match directory.fs.read(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                outcome => match MetaProperties::parse(&directory.check(outcome, "reading", &path)?) {
-                    Ok(properties) => Some(properties),
-                    Err(error) => return unusable(&path, &error.to_string()),
-                },
-            };
-            all.push((directory.path().to_owned(), properties));
+            all.push((directory.path().to_owned(), read_meta_properties(directory)?));
         }
         Ok(all)
     }
@@ -106,15 +101,29 @@ impl LogDirectories {
         Ok(true)
     }
 
-    /// Writes `meta.properties` to each folder that is online.
+    /// Writes `meta.properties` to each folder that is online and does not name the same broker and cluster.
     pub fn write_meta_properties(&self, properties: &MetaProperties) -> Result<(), LogError> {
         let text = properties.format();
         for directory in self.online() {
+            if read_meta_properties(directory)?.is_some_and(|found| found.names_the_same(properties)) {
+                continue;
+            }
             let path = directory.path().join(META_PROPERTIES);
             let written = directory.fs.replace(&path, text.as_bytes(), Durability::Synced);
             directory.check(written, "writing", &path)?;
         }
         Ok(())
+    }
+}
+
+fn read_meta_properties(directory: &LogDirectory) -> Result<Option<MetaProperties>, LogError> {
+    let path = directory.path().join(META_PROPERTIES);
+    match directory.fs.read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => match MetaProperties::parse(&directory.check(outcome, "reading", &path)?) {
+            Ok(properties) => Ok(Some(properties)),
+            Err(error) => unusable(&path, &error.to_string()),
+        },
     }
 }
 

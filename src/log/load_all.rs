@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 use crate::model::{Offset, Timestamp, TopicPartition};
 
 use super::append::FlushWanted;
+use super::checkpoint::parse_clean_shutdown;
 use super::directory::{LogDirectory, Offsets, Place, WhichCheckpoint};
 use super::error::{LogError, StoppedSnafu, UnusableDirectorySnafu};
 use super::load::{LoadOptions, load};
@@ -91,11 +92,13 @@ fn list_partitions(
 
 fn take_clean_mark(directory: &LogDirectory) -> Result<bool, LogError> {
     let path = directory.path().join(CLEAN_SHUTDOWN);
-    match directory.fs.remove_file(&path) {
-        Ok(()) => directory.sync().map(|()| true),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => directory.check(Err(error), "removing", &path),
-    }
+    let mark = match directory.fs.read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        read => directory.check(read, "reading", &path)?,
+    };
+    *directory.clean_mark_epoch.lock() = parse_clean_shutdown(&String::from_utf8_lossy(&mark));
+    directory.check(directory.fs.remove_file(&path), "removing", &path)?;
+    directory.sync().map(|()| true)
 }
 
 /// How far the loading of all logs is.

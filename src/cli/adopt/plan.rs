@@ -10,6 +10,7 @@ use crate::coordination::znodes::{
     self, EntityConfig, PartitionState, ProducerIdBlock, ReplicaAssignment, TopicAssignment,
 };
 use crate::coordination::{NodeData, Stat, TextNode};
+use crate::log::checkpoint::ClusterMode;
 use crate::log::{Survey, SurveyedPartition};
 use crate::model::{
     BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, ProducerId, TopicId, TopicName, TopicPartition,
@@ -63,6 +64,8 @@ const LEFT_BEHIND: [&str; 8] = [
     "/migration",
     "/cluster/id",
 ];
+const KRAFT_NOTE: &str = "the folders are a KRaft broker's: its metadata, __cluster_metadata-0, is passed over and stays \
+                          as it is, with the configurations, ACLs and quotas in it; meta.properties is not changed";
 /// Notifications: their parents are taken over, they are not.
 const NOTIFICATIONS: [&str; 6] = [
     "/config/changes/",
@@ -75,12 +78,15 @@ const NOTIFICATIONS: [&str; 6] = [
 
 impl Plan {
     pub fn of(findings: &Findings) -> Result<Plan, PlanError> {
-        let (broker_id, cluster_id) = identity(&findings.surveys)?;
+        let Identity { mode, broker_id, cluster_id } = identity(&findings.surveys)?;
         let given = Tree::of(&findings.znodes);
         if let Some(found) = given.decode(znodes::CLUSTER_ID, znodes::ClusterId::decode) {
             ensure!(found.0 == cluster_id, OtherTreeSnafu { expected: cluster_id, found: found.0 });
         }
         let mut writing = Writing { broker_id, given, nodes: BTreeMap::new(), notes: Vec::new() };
+        if mode == ClusterMode::KRaft {
+            writing.notes.push(KRAFT_NOTE.to_owned());
+        }
         writing.take_over();
         writing.put(znodes::CLUSTER_ID, Some(znodes::ClusterId(cluster_id.clone()).encode()));
         let topics = topics(&findings.surveys)?;
@@ -104,13 +110,20 @@ impl Plan {
 
 type Topics<'a> = BTreeMap<TopicName, Vec<&'a SurveyedPartition>>;
 
-fn identity(surveys: &[Survey]) -> Result<(BrokerId, String), PlanError> {
+#[derive(Clone, PartialEq, Eq)]
+struct Identity {
+    mode: ClusterMode,
+    broker_id: BrokerId,
+    cluster_id: String,
+}
+
+fn identity(surveys: &[Survey]) -> Result<Identity, PlanError> {
     let mut known = None;
     for Survey { path, meta, .. } in surveys {
         let meta = meta.as_ref().context(NoMetaPropertiesSnafu { path })?;
         let broker_id = meta.broker_id.context(IncompleteSnafu { path, what: "its broker.id" })?;
         let cluster_id = meta.cluster_id.clone().context(IncompleteSnafu { path, what: "its cluster.id" })?;
-        let found = (broker_id, cluster_id);
+        let found = Identity { mode: meta.mode, broker_id, cluster_id };
         ensure!(known.as_ref().is_none_or(|known| *known == found), OtherBrokerSnafu { path });
         known = Some(found);
     }
@@ -284,6 +297,13 @@ impl Writing<'_> {
                     ("cleanup.policy", "compact"),
                     ("segment.bytes", "104857600"),
                     ("unclean.leader.election.enable", "false"),
+                ],
+                // Kafka keeps the state of share groups until it is written anew.
+                "__share_group_state" => &[
+                    ("compression.type", "producer"),
+                    ("cleanup.policy", "delete"),
+                    ("retention.ms", "-1"),
+                    ("segment.bytes", "104857600"),
                 ],
                 _ if compacted.contains(name) => {
                     kept_compacted.push(name.to_string());

@@ -2,9 +2,13 @@ use std::path::PathBuf;
 
 use super::plan::*;
 use crate::coordination::{TextNode, parse_tree};
-use crate::log::checkpoint::MetaProperties;
+use crate::log::checkpoint::{ClusterMode, MetaProperties};
 use crate::log::{Survey, SurveyedPartition};
 use crate::model::{BrokerId, LeaderEpoch, PartitionIndex, ProducerId, TopicName, TopicPartition};
+
+fn meta(mode: ClusterMode, id: i32) -> MetaProperties {
+    MetaProperties { mode, broker_id: Some(BrokerId(id)), cluster_id: Some("c".into()) }
+}
 
 fn survey(path: &str, partitions: &[(&str, i32)]) -> Survey {
     let partition = |&(topic, index): &(&str, i32)| SurveyedPartition {
@@ -16,7 +20,7 @@ fn survey(path: &str, partitions: &[(&str, i32)]) -> Survey {
     };
     Survey {
         path: path.into(),
-        meta: Some(MetaProperties { broker_id: Some(BrokerId(1)), cluster_id: Some("c".into()) }),
+        meta: Some(meta(ClusterMode::ZooKeeper, 1)),
         partitions: partitions.iter().map(partition).collect(),
         other_folders: Vec::new(),
         compacted: Vec::new(),
@@ -56,6 +60,14 @@ fn the_folder_alone_makes_a_whole_tree() {
 }
 
 #[test]
+fn a_kraft_brokers_folder_is_told_to_be_one() {
+    let kraft = Survey { meta: Some(meta(ClusterMode::KRaft, 1)), ..survey("/d", &[("t", 0)]) };
+    let plan = Plan::of(&findings(vec![kraft], "")).unwrap();
+    assert_eq!((plan.broker_id, plan.cluster_id.as_str()), (BrokerId(1), "c"));
+    assert!(plan.notes[0].contains("__cluster_metadata-0, is passed over"), "{:?}", plan.notes);
+}
+
+#[test]
 fn the_tree_gives_configurations_and_is_not_taken_over_blindly() {
     let tree = "/config/topics/t\t{\"version\":1,\"config\":{\"retention.ms\":\"-1\"}}\n\
                 /config/topics/gone\t{\"version\":1,\"config\":{}}\n\
@@ -85,8 +97,9 @@ fn what_does_not_belong_together_is_refused() {
     let error = |surveys, tree| Plan::of(&findings(surveys, tree)).unwrap_err().to_string();
     let other = |meta| vec![survey("/a", &[]), Survey { meta, ..survey("/b", &[]) }];
     assert_eq!(error(other(None), ""), "/b has no meta.properties: it is no folder of a broker");
-    let stranger = MetaProperties { broker_id: Some(BrokerId(2)), cluster_id: Some("c".into()) };
-    assert!(error(other(Some(stranger)), "").starts_with("/b is another broker's"));
+    for stranger in [meta(ClusterMode::ZooKeeper, 2), meta(ClusterMode::KRaft, 1)] {
+        assert!(error(other(Some(stranger)), "").starts_with("/b is another broker's"));
+    }
     let twice = vec![survey("/a", &[("t", 0)]), survey("/b", &[("t", 0)])];
     assert_eq!(error(twice, ""), "t-0 lies in /a/t-0 and in /b/t-0");
     let tree = "/cluster/id\t{\"version\":\"1\",\"id\":\"x\"}";

@@ -250,7 +250,7 @@ fn check_every_step(stop: Stop, config: &LogConfig, history: impl Fn(&Run) -> Re
             run.idempotent(9, 0).unwrap_or_else(|error| panic!("{context}: {error}"));
             run.flush().unwrap();
             machine.check(&format!("{context}, served again"));
-            run.manager.shut_down(None, run.now);
+            run.manager.shut_down(run.now);
             machine.check(&format!("{context}, closed"));
             drop(run);
             machine.fs.kill();

@@ -6,7 +6,7 @@ use snafu::ResultExt;
 use super::finding::{Repair, Report};
 use super::partition::{self, Expectations, read_text};
 use super::{CheckError, ReadSnafu};
-use crate::log::checkpoint::{CheckpointError, MetaProperties, parse_offsets};
+use crate::log::checkpoint::{ClusterMode, MetaProperties, parse_offsets};
 use crate::log::{DirectoryKind, FileKind, Stage, classify_directory, parse_file_name};
 use crate::model::{Offset, TopicPartition};
 use crate::runtime::fs::FileSystem;
@@ -80,8 +80,8 @@ fn check_meta(fs: &dyn FileSystem, path: &Path, report: &mut Report) -> Result<(
     match read_text(fs, &at)? {
         None => report.note(&at, "missing: the folder belongs to no broker yet"),
         Some(text) => match MetaProperties::parse(text.as_bytes()) {
-            Ok(_) => {}
-            Err(CheckpointError::UnknownVersion { version }) if version == "1" => {
+            Ok(MetaProperties { mode: ClusterMode::ZooKeeper, .. }) => {}
+            Ok(MetaProperties { mode: ClusterMode::KRaft, .. }) => {
                 report.note(&at, "a folder of a KRaft broker, which no broker of a ZooKeeper cluster opens");
             }
             Err(error) => report.error(&at, error.to_string()),

@@ -60,6 +60,11 @@ const LOG_SUFFIX: &str = ".log";
 const SNAPSHOT_SUFFIX: &str = ".snapshot";
 const LOCK_NAME: &str = "barnabas-store.lock";
 
+/// Whether a file of this name holds a part of a store.
+pub(super) fn is_store_file(name: &str) -> bool {
+    name.starts_with(PREFIX) && (name.ends_with(LOG_SUFFIX) || name.ends_with(SNAPSHOT_SUFFIX))
+}
+
 impl Snapshot {
     pub(super) fn of(tree: &Tree) -> Snapshot {
         let mut frames = Vec::new();

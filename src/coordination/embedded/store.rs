@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -11,7 +12,7 @@ use tracing::{debug, error, warn};
 
 use super::codec::put_transaction;
 use super::error::{IoSnafu, OpenStoreError, WriteError};
-use super::journal::{Journal, Opened, Snapshot};
+use super::journal::{self, Journal, Opened, Snapshot};
 use super::remote::RemoteStore;
 use crate::coordination::access::Access;
 use crate::coordination::database::{Database, Written};
@@ -126,6 +127,12 @@ impl EmbeddedStore {
         let writer = thread.spawn(move || writer.run()).context(IoSnafu { path: dir })?;
         let store = EmbeddedStore { shared, writer: Mutex::new(Some(writer)) };
         Ok(OpenedStore { store, cut_bytes })
+    }
+
+    /// Whether a directory holds a store.
+    pub fn exists(file_system: &dyn FileSystem, dir: &Path) -> io::Result<bool> {
+        let entries = file_system.list(dir)?;
+        Ok(entries.iter().any(|entry| journal::is_store_file(&entry.name)))
     }
 
     /// Opens a session; refused with `Failed` after a disk error or [`stop`](EmbeddedStore::stop).

@@ -45,7 +45,7 @@ fn a_clean_shutdown_needs_no_recovery() {
     let machine = Machine::small_segments(300);
     let (manager, log) = machine.start_log();
     let values = fill(&log, 20);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     let marker = machine.fs.read(std::path::Path::new("/data/.kafka_cleanshutdown")).unwrap();
     assert_eq!(marker, br#"{"version":0,"brokerEpoch":-1}"#);
     machine.fs.crash();
@@ -54,6 +54,30 @@ fn a_clean_shutdown_needs_no_recovery() {
     assert_eq!(log.values(), values);
     assert_eq!(machine.fs.steps() - writes, 2, "only the marker is removed, durably");
     assert!(!machine.fs.exists(std::path::Path::new("/data/.kafka_cleanshutdown")).unwrap());
+}
+
+/// A KRaft controller compares it with what it knows of the broker.
+#[test]
+fn the_epoch_in_the_mark_of_a_clean_shutdown_is_handed_back() {
+    let machine = Machine::small_segments(300);
+    let mark = std::path::Path::new("/data/.kafka_cleanshutdown");
+    let written = |epoch: &str| {
+        let text = format!(r#"{{"version":0,"brokerEpoch":{epoch}}}"#);
+        assert_eq!(String::from_utf8(machine.fs.read(mark).unwrap()).unwrap(), text);
+    };
+    machine.start().unwrap().shut_down(machine.now());
+    written("-1");
+    let kafkas = br#"{"version":0,"brokerEpoch":57}"#;
+    machine.fs.replace(mark, kafkas, crate::runtime::fs::Durability::Synced).unwrap();
+    for _ in 0..2 {
+        machine.start().unwrap().shut_down(machine.now());
+        written("57");
+    }
+    // Whoever was not closed has no mark to hand back.
+    machine.start().unwrap();
+    machine.fs.kill();
+    machine.start().unwrap().shut_down(machine.now());
+    written("-1");
 }
 
 #[test]
