@@ -155,6 +155,7 @@ impl World {
             clock: clock(&self.time, &node.clock_ahead_ms),
             random: fork(&self.random),
             parallelism: 1,
+            open_files_max: 100,
         };
         let config = BrokerConfig::new(self.properties(node)).expect("the settings are known");
         let state = Arc::new(Mutex::new(LifeState::Starting));

@@ -358,6 +358,7 @@ fn log_error(error: &LogError) -> ErrorCode {
         | LogError::SegmentDeleted
         | LogError::Loading { .. } => ErrorCode::NotLeaderOrFollower,
         LogError::DiskFull { .. }
+        | LogError::TooManyOpenFiles { .. }
         | LogError::Storage { .. }
         | LogError::DirectoryOffline { .. }
         | LogError::UnusableDirectory { .. }

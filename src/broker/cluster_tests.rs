@@ -8,11 +8,13 @@ use tempfile::TempDir;
 use super::{Broker, Machine, start};
 use crate::config::{BrokerConfig, Properties};
 use crate::controller::admin::{CreateTopics, NewTopic};
+use crate::controller::{ControlError, ControlRequest};
 use crate::coordination::{Create, CreateMode, MemoryEnsemble, Store, znodes};
 use crate::metadata::Image;
+use crate::metadata::control::{ControlSender, StopReplica, StopReplicaRequest};
 use crate::model::{
-    BrokerId, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, Timestamp, TopicName,
-    TopicPartition,
+    BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, Timestamp,
+    TopicName, TopicPartition,
 };
 use crate::observe::{Metrics, Names};
 use crate::records::{self, AppendOrigin, BatchBuilder};
@@ -193,6 +195,31 @@ async fn a_broker_that_stops_and_comes_back_costs_nothing() {
         assert_eq!(log_bytes(&cluster, id, "t"), expected);
     }
     drop(back);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_a_replaced_controller_stops_goes_on() {
+    let (_cluster, members) = three(&[]).await;
+    members[0].create_topic("t", 1, 3).await;
+    let at = leader_of(&members, "t", BrokerId::NONE).await;
+    members[at].append("t", "before").await.unwrap();
+    let services = members[(at + 1) % 3].broker.services();
+    let sender = ControlSender {
+        controller_id: BrokerId(1),
+        controller_epoch: ControllerEpoch(0),
+        broker_epoch: services.replicas.broker_epoch(),
+    };
+    let stop = StopReplica {
+        topic_partition: TopicPartition::new(TopicName::new("t").unwrap(), PartitionIndex(0)),
+        leader_epoch: LeaderEpoch::UNKNOWN,
+        delete: true,
+    };
+    let request = ControlRequest::StopReplica(StopReplicaRequest { sender, partitions: vec![stop] });
+    let refused = services.control.send(services.broker_id, request).await;
+    assert!(matches!(refused, Err(ControlError::Refused { .. })), "{refused:?}");
+    members[at].append("t", "after").await.unwrap();
+    let image = services.metadata.image();
+    assert_eq!(image.partition("t", PartitionIndex(0)).unwrap().isr.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

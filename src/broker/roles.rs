@@ -40,8 +40,11 @@ impl Roles {
         now: Timestamp,
     ) -> Result<Outcomes, ControlRefusal> {
         let _turn = self.turn.lock();
-        self.fetchers.stop(request.partitions.iter().map(|stop| &stop.topic_partition));
         let outcomes = self.replicas.stop_replicas(request, now)?;
+        // What was refused goes on being fetched.
+        let is_stopped = |outcome: &ControlOutcome| *outcome != ControlOutcome::StaleLeaderEpoch;
+        let stopped = outcomes.iter().filter(|(_, outcome)| is_stopped(outcome));
+        self.fetchers.stop(stopped.map(|(topic_partition, _)| topic_partition));
         for ((of, outcome), stop) in outcomes.iter().zip(&request.partitions) {
             if *outcome == ControlOutcome::Done {
                 self.resign(of, Some(stop.leader_epoch).filter(|epoch| epoch.0 >= 0));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 use snafu::{ResultExt, ensure};
 use tokio::sync::watch;
 use tracing::warn;
@@ -39,10 +40,10 @@ use crate::controller::{
     ConfigChanges, Controller, ControllerHandle, ControllerOptions, FeatureForm, Settings, StoredConfig,
 };
 use crate::coordination::znodes::{ConfigEntity, FeatureStatus};
-use crate::coordination::{CurrentSession, Ensemble, Store, znodes};
+use crate::coordination::{CurrentSession, EmbeddedStore, Ensemble, Store, znodes};
 use crate::group::{GroupOptions, GroupService, GroupServiceParts};
 use crate::interbroker::{ConnectionOptions, Peers, RequestVersions};
-use crate::log::checkpoint::MetaProperties;
+use crate::log::checkpoint::{ClusterMode, MetaProperties};
 use crate::log::{LogCleaner, LogDirectories, LogManager};
 use crate::metadata::control::Endpoint;
 use crate::metadata::{Cache, Image};
@@ -70,8 +71,8 @@ const LOADING_UNSEEN_MAX: Duration = Duration::from_secs(1);
 /// How long the controller may take to tell of all topics.
 const TOPICS_MAX: Duration = Duration::from_secs(60);
 const TOPICS_ASKED_EVERY: Duration = Duration::from_millis(500);
-/// Files of logs kept open at once, below the usual limits of a process.
-const OPEN_FILES_MAX: usize = 8_000;
+/// Files of logs kept open at once. More gain nothing: of most segments nobody reads.
+const OPEN_FILES_MAX: u64 = 8_000;
 
 /// What a broker needs of the machine it runs on: this one, or a simulated one.
 #[derive(Clone, Debug)]
@@ -82,6 +83,8 @@ pub struct Machine {
     pub random: Random,
     /// Cores. Logs are loaded by so many threads for each directory: not a setting, which few people would tune.
     pub parallelism: usize,
+    /// Of logs, kept open at once.
+    pub open_files_max: usize,
 }
 
 impl Machine {
@@ -92,8 +95,15 @@ impl Machine {
             clock: Clock::system(),
             random: Random::from_entropy(),
             parallelism: std::thread::available_parallelism().map_or(1, usize::from),
+            open_files_max: open_files_max(),
         }
     }
+}
+
+/// Connections need half of what the process may open.
+fn open_files_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from((limit / 2).min(OPEN_FILES_MAX)).unwrap_or(usize::MAX)
 }
 
 /// Starts a broker in the cluster that `ensemble` stands for; `None` = the one that the settings name. Gives none when
@@ -144,10 +154,12 @@ impl Ground {
         // Ports are taken first: a second broker by mistake must not touch the first one's files.
         let listeners = bind(&config, &machine.network)?;
         let port = bind_port(&config)?;
-        let Machine { file_system, network, clock, random, parallelism } = machine;
+        let Machine { file_system, network, clock, random, parallelism, open_files_max } = machine;
         let paths: Vec<PathBuf> = config.log_dirs().iter().map(PathBuf::from).collect();
-        let directories = LogDirectories::open(Arc::clone(&file_system), &paths, OPEN_FILES_MAX)
+        let directories = LogDirectories::open(Arc::clone(&file_system), &paths, open_files_max)
             .context(LogDirectoriesSnafu)?;
+        let has_ensemble = ensemble.is_some() || config.zookeeper_connect().is_some();
+        check_folders(&directories, &paths, has_ensemble, &*file_system)?;
         let backend = match ensemble {
             Some(ensemble) => Backend::joined(&config, ensemble),
             None => Backend::open(&config, file_system, &paths, port, &clock, &random).await?,
@@ -249,7 +261,7 @@ async fn build(ground: Ground, metrics: Arc<Metrics>) -> Result<Broker, StartErr
     let loading = Loading::start(LoadingParts {
         me,
         replicas: Arc::clone(&replicas),
-        roles,
+        roles: Arc::clone(&roles),
         store: Arc::clone(&store),
         producer_expiration_ms: i64::from(config.load().producer_id_expiration_ms()),
         parallelism,
@@ -420,7 +432,7 @@ async fn build(ground: Ground, metrics: Arc<Metrics>) -> Result<Broker, StartErr
         "ticks",
         ticks::run(
             Arc::clone(&logs),
-            Arc::clone(&services.replicas),
+            roles,
             Arc::clone(&services.metrics),
             Arc::clone(&config),
             clock.clone(),
@@ -526,6 +538,28 @@ fn rebind(
     Ok(listeners)
 }
 
+/// Refuses folders that cannot be served, before anything is written.
+fn check_folders(
+    directories: &LogDirectories,
+    paths: &[PathBuf],
+    has_ensemble: bool,
+    file_system: &dyn FileSystem,
+) -> Result<(), StartError> {
+    let first = paths.first().cloned().unwrap_or_default();
+    // What is wrong with the folder is told when the store in it is opened.
+    let has_store = EmbeddedStore::exists(file_system, &first).unwrap_or(true);
+    let stored = directories.read_meta_properties().context(LogDirectoriesSnafu)?;
+    let owned = stored.into_iter().filter_map(|(path, found)| Some((path, found?)));
+    for (path, MetaProperties { mode, cluster_id, .. }) in owned {
+        if has_ensemble {
+            ensure!(mode == ClusterMode::ZooKeeper, KRaftFolderSnafu { path });
+        } else if let Some(cluster_id) = cluster_id {
+            ensure!(has_store, NotAdoptedSnafu { path, cluster_id, first });
+        }
+    }
+    Ok(())
+}
+
 struct Identity {
     broker_id: BrokerId,
     cluster_id: String,
@@ -561,10 +595,12 @@ async fn identify(
             registration::generate_broker_id(store, reserved).await.context(StoreSnafu)?
         }
     };
-    let properties = MetaProperties { broker_id: Some(broker_id), cluster_id: Some(cluster_id.clone()) };
-    if stored.iter().any(|(_, found)| found.as_ref() != Some(&properties)) {
-        directories.write_meta_properties(&properties).context(LogDirectoriesSnafu)?;
-    }
+    // A new folder beside others is of their kind.
+    let mut known = stored.iter().filter_map(|(_, found)| found.as_ref());
+    let mode = known.next().map_or(ClusterMode::ZooKeeper, |known| known.mode);
+    let properties =
+        MetaProperties { mode, broker_id: Some(broker_id), cluster_id: Some(cluster_id.clone()) };
+    directories.write_meta_properties(&properties).context(LogDirectoriesSnafu)?;
     Ok(Identity { broker_id, cluster_id })
 }
 

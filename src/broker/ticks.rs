@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{error, warn};
 
+use super::roles::Roles;
 use crate::config::BrokerConfig;
 use crate::log::LogManager;
 use crate::model::Timestamp;
@@ -52,7 +53,7 @@ pub(super) async fn run_isr(
 
 struct Ticks {
     logs: Arc<LogManager>,
-    replicas: Arc<ReplicaManager>,
+    roles: Arc<Roles>,
     metrics: Arc<Metrics>,
     clock: Clock,
     config: Arc<ArcSwap<BrokerConfig>>,
@@ -61,13 +62,13 @@ struct Ticks {
 /// Runs until the broker stops. Intervals are those of the start.
 pub(super) async fn run(
     logs: Arc<LogManager>,
-    replicas: Arc<ReplicaManager>,
+    roles: Arc<Roles>,
     metrics: Arc<Metrics>,
     config: Arc<ArcSwap<BrokerConfig>>,
     clock: Clock,
     shutdown: Shutdown,
 ) {
-    let ticks = Arc::new(Ticks { logs, replicas, metrics, clock, config: Arc::clone(&config) });
+    let ticks = Arc::new(Ticks { logs, roles, metrics, clock, config: Arc::clone(&config) });
     let config = config.load_full();
     let initial = Duration::from_millis(u64::try_from(config.log_initial_task_delay_ms()).unwrap_or(30_000));
     let every = |ms: i64| {
@@ -105,7 +106,12 @@ pub(super) async fn run(
             _ = producer_limit.tick() => |ticks, _| ticks.limit_producers(),
             _ = hanging.tick() => Ticks::report_hanging_transactions,
             _ = producer_settling.tick() => |ticks, _| ticks.logs.producer_settling_tick(),
-            _ = removal.tick() => |ticks, now| ticks.logs.removal_tick(now),
+            _ = removal.tick() => {
+                |ticks, now| {
+                    ticks.logs.removal_tick(now);
+                    ticks.create_logs(now);
+                }
+            }
             () = &mut stopping => return,
         };
         let ticks = Arc::clone(&ticks);
@@ -117,10 +123,19 @@ pub(super) async fn run(
 }
 
 impl Ticks {
+    /// Of the logs that could not be created, those that can by now.
+    fn create_logs(&self, now: Timestamp) {
+        let uncreated = self.roles.replicas.uncreated();
+        if !uncreated.is_empty() {
+            // What fails for good is told where it fails; the controller sees such a replica at its next request.
+            self.roles.logs_loaded(&uncreated, now);
+        }
+    }
+
     fn report_hanging_transactions(&self, now: Timestamp) {
         let timeout_ms_max = i64::from(self.config.load().transaction_max_timeout_ms());
         for HangingTransaction { topic_partition, transaction } in
-            self.replicas.hanging_transactions(timeout_ms_max, now)
+            self.roles.replicas.hanging_transactions(timeout_ms_max, now)
         {
             warn!(
                 topic = %topic_partition.topic,

@@ -8,7 +8,7 @@ use snafu::ensure;
 use crate::model::{Offset, Timestamp};
 
 use super::config::LogConfig;
-use super::error::{LogError, OffsetOutOfRangeSnafu, unless_full};
+use super::error::{LogError, OffsetOutOfRangeSnafu};
 use super::names::FileKind;
 use super::partition_log::{Log, Writer};
 use super::producers;
@@ -151,8 +151,8 @@ impl Log {
         if !is_changed {
             return Ok(());
         }
-        // A full disk must not keep retention from making room; loading drops old epochs too.
-        unless_full(self.write_epochs())
+        // Of use to retention, which makes room.
+        self.write_epochs_or_later()
     }
 
     /// Removes all records from `offset` on; the log ends there then. For replicas that follow.
@@ -169,7 +169,7 @@ impl Log {
         if offset >= self.log_end_offset() {
             // This broker may have led without writing: its epoch stands at the end, and the leader does not know it.
             if self.epochs.write().truncate_from_end(self.log_end_offset()) {
-                self.write_epochs()?;
+                self.write_epochs_or_later()?;
             }
             return Ok(());
         }
@@ -180,6 +180,20 @@ impl Log {
         // Whatever is written from here on must not be taken for durable after a power loss. Of a batch that is cut
         // nothing is left.
         self.lower_checkpoints(last.batch_start(&self.place, offset)?)?;
+        let cut = self.cut(&mut writer, older, last, cut, offset, now);
+        // A log that is cut in half must not be written to. The next start makes it whole.
+        cut.inspect_err(|_| self.place.directory.take_offline())
+    }
+
+    fn cut(
+        &self,
+        writer: &mut Writer,
+        older: &[Arc<Segment>],
+        last: &Segment,
+        cut: &[Arc<Segment>],
+        offset: Offset,
+        now: Timestamp,
+    ) -> Result<(), LogError> {
         self.high_watermark.fetch_min(offset.0, Ordering::AcqRel);
         self.log_end_offset.store(offset.0, Ordering::Release);
         if !cut.is_empty() {
@@ -192,9 +206,9 @@ impl Log {
         shortened.mark_end(offset);
         self.segments.store(Arc::new(older.iter().cloned().chain([shortened]).collect()));
         if self.epochs.write().truncate_from_end(offset) {
-            self.write_epochs()?;
+            self.write_epochs_or_later()?;
         }
-        self.reload_producers(&mut writer, offset, now)
+        self.reload_producers(writer, offset, now)
     }
 
     /// The segment without the batches that reach `offset`; the given one is no longer used.

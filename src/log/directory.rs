@@ -10,11 +10,11 @@ use snafu::ensure;
 use tokio::sync::Notify;
 use tracing::{error, warn};
 
-use crate::model::{Offset, Timestamp, TopicPartition};
-use crate::runtime::fs::{Durability, File, FileSystem, OpenMode, is_disk_full};
+use crate::model::{BrokerEpoch, Offset, Timestamp, TopicPartition};
+use crate::runtime::fs::{Durability, File, FileSystem, OpenMode, is_disk_full, is_out_of_files};
 
 use super::checkpoint;
-use super::error::{DirectoryOfflineSnafu, DiskFullSnafu, LogError};
+use super::error::{DirectoryOfflineSnafu, DiskFullSnafu, LogError, TooManyOpenFilesSnafu};
 use super::names::FileKind;
 use super::open_files::{LazyFile, OpenFiles};
 use super::room::Room;
@@ -31,6 +31,9 @@ pub struct LogDirectory {
     /// Told when this directory, or another that shares it, goes offline.
     failures: Arc<Notify>,
     pub(super) room: Room,
+    /// What the last mark of a clean shutdown said, and the next one will say again: a KRaft controller that meets
+    /// another epoch than its own takes the broker for one that was not closed. `None` = there was no mark, or no epoch.
+    pub(super) clean_mark_epoch: Mutex<Option<BrokerEpoch>>,
     /// Files and directories that wait for their removal.
     doomed: Mutex<Vec<Doomed>>,
     recovery_points: Mutex<Checkpoint>,
@@ -109,6 +112,7 @@ impl LogDirectory {
             is_offline: AtomicBool::new(false),
             failures,
             room: Room::default(),
+            clean_mark_epoch: Mutex::default(),
             doomed: Mutex::default(),
             recovery_points: Mutex::default(),
             high_watermarks: Mutex::default(),
@@ -153,8 +157,8 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// Turns the outcome of an operation on `path` into this room's; a failure takes the directory offline, unless it is
-    /// only that a file is shorter than it was.
+    /// Turns the outcome of an operation on `path` into this room's; a failure takes the directory offline, unless the
+    /// disk is full, the process has too many files open, or a file is only shorter than it was.
     pub(super) fn check<T>(
         &self,
         outcome: io::Result<T>,
@@ -167,6 +171,7 @@ impl LogDirectory {
                 self.note_full(0);
                 DiskFullSnafu { doing, path }.fail()
             }
+            Err(source) if is_out_of_files(&source) => TooManyOpenFilesSnafu { doing, path }.fail(),
             // Nothing is wrong with the disk: a truncation took what a reader was about to read.
             Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(LogError::Storage { doing, path: path.to_owned(), source })

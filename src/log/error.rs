@@ -68,6 +68,10 @@ pub enum LogError {
     #[snafu(display("no room left while {doing} {}", path.display()))]
     DiskFull { doing: &'static str, path: PathBuf },
 
+    /// The process has as many files open as it may. Nothing is wrong with the disk; it may work the next time.
+    #[snafu(display("too many open files while {doing} {}", path.display()))]
+    TooManyOpenFiles { doing: &'static str, path: PathBuf },
+
     /// A read or write failed: the whole log directory is offline from now on.
     #[snafu(display("{doing} {}: {source}", path.display()))]
     Storage { doing: &'static str, path: PathBuf, source: io::Error },
@@ -105,21 +109,29 @@ pub enum LogError {
     NoDirectory,
 }
 
-/// Passes over a full disk, where what cannot be written now is only a shortcut for later.
+/// Passes over what will pass, where what cannot be written now is only a shortcut for later.
 pub(super) fn unless_full(outcome: Result<(), LogError>) -> Result<(), LogError> {
     match outcome {
-        Err(LogError::DiskFull { .. }) => Ok(()),
+        Err(error) if error.will_pass() => Ok(()),
         outcome => outcome,
     }
 }
 
 impl LogError {
+    /// Whether the same may work later, with nothing mended but the room on the disk or the number of open files.
+    pub fn will_pass(&self) -> bool {
+        matches!(self, LogError::DiskFull { .. } | LogError::TooManyOpenFiles { .. })
+    }
+
     /// The same failure, for another request that shares it.
     pub(super) fn for_another(&self) -> LogError {
         match self {
             LogError::DiskFull { doing, path } => LogError::DiskFull { doing, path: path.clone() },
             LogError::Storage { doing, path, source } => {
                 LogError::Storage { doing, path: path.clone(), source: source.kind().into() }
+            }
+            LogError::TooManyOpenFiles { doing, path } => {
+                LogError::TooManyOpenFiles { doing, path: path.clone() }
             }
             LogError::Closed { topic_partition } => {
                 LogError::Closed { topic_partition: topic_partition.clone() }

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::Notify;
 use tracing::{debug, error, info};
 
-use crate::model::{BrokerEpoch, Offset, Timestamp, TopicId, TopicName, TopicPartition};
+use crate::model::{Offset, Timestamp, TopicId, TopicName, TopicPartition};
 use crate::runtime::Random;
 use crate::runtime::fs::{Durability, FileLock, Space};
 
@@ -201,7 +201,8 @@ impl LogManager {
             }
             created => {
                 directory.check(created, "creating", &path)?;
-                Loaded::empty(&place, now)?
+                // The next start must not take it for a log.
+                Loaded::empty(&place, now).inspect_err(|_| drop(directory.fs.remove_dir_all(&path)))?
             }
         };
         debug!(topic = %topic_partition.topic, partition = %topic_partition.partition, directory = %path.display(), "created a log");
@@ -395,10 +396,9 @@ impl LogManager {
 
     /// Ends the work on all logs: everything is made durable, the checkpoints are written, and each directory
     /// where all of that worked is marked as closed cleanly, unless it has logs that were not loaded.
-    /// `broker_epoch` is for clusters without ZooKeeper.
-    pub fn shut_down(&self, broker_epoch: Option<BrokerEpoch>, now: Timestamp) {
+    pub fn shut_down(&self, now: Timestamp) {
         for directory in self.online() {
-            let outcome = self.shut_down_directory(directory, broker_epoch, now);
+            let outcome = self.shut_down_directory(directory, now);
             if outcome.is_ok() {
                 info!(directory = %directory.path().display(), "closed a log directory");
             }
@@ -406,12 +406,7 @@ impl LogManager {
         }
     }
 
-    fn shut_down_directory(
-        &self,
-        directory: &Arc<LogDirectory>,
-        broker_epoch: Option<BrokerEpoch>,
-        now: Timestamp,
-    ) -> Result<(), LogError> {
+    fn shut_down_directory(&self, directory: &Arc<LogDirectory>, now: Timestamp) -> Result<(), LogError> {
         self.checkpoint_high_watermarks_of(directory)?;
         let logs = self.logs_in(directory);
         let mut changed = Vec::new();
@@ -427,7 +422,7 @@ impl LogManager {
             // The mark would say of them as well that nothing is to be recovered.
             return Ok(());
         }
-        let marker = checkpoint::format_clean_shutdown(broker_epoch);
+        let marker = checkpoint::format_clean_shutdown(*directory.clean_mark_epoch.lock());
         let path = directory.path().join(CLEAN_SHUTDOWN);
         directory.check(directory.fs.replace(&path, marker.as_bytes(), Durability::Synced), "writing", &path)
     }

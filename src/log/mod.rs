@@ -52,6 +52,7 @@ mod survey;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod thrifty;
 mod transaction_index;
 
 pub use append::{AppendInfo, FlushWanted};

@@ -7,8 +7,9 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
+use tracing::{error, info};
 
-use crate::runtime::fs::{File, FileSystem, OpenMode};
+use crate::runtime::fs::{File, FileSystem, OpenMode, is_out_of_files};
 
 /// Keeps the number of open files below a limit, by closing those not used lately.
 ///
@@ -18,6 +19,8 @@ pub(super) struct OpenFiles {
     limit: usize,
     /// Slots that hold a file, least recently opened first.
     opened: Mutex<VecDeque<Weak<Slot>>>,
+    /// Not even without these could a file be opened the last time. Told once.
+    is_short: AtomicBool,
 }
 
 /// The place of one file: opened when it is wanted.
@@ -36,7 +39,31 @@ struct Opened(Arc<dyn File>);
 
 impl OpenFiles {
     pub(super) fn new(limit: usize) -> Self {
-        OpenFiles { limit, opened: Mutex::default() }
+        OpenFiles { limit, opened: Mutex::default(), is_short: AtomicBool::new(false) }
+    }
+
+    /// Runs what opens a file; once more, with the files closed that nobody uses at the moment, if the process has too
+    /// many open.
+    pub(super) fn making_way<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match open() {
+            Err(error) if is_out_of_files(&error) => {
+                for slot in self.opened.lock().drain(..).filter_map(|slot| slot.upgrade()) {
+                    slot.file.store(None);
+                }
+                let again = open();
+                let is_short = again.as_ref().is_err_and(is_out_of_files);
+                if is_short && !self.is_short.swap(true, Ordering::Relaxed) {
+                    error!("the process may not open more files (ulimit -n): logs that need one fail");
+                }
+                again
+            }
+            outcome => {
+                if self.is_short.load(Ordering::Relaxed) && self.is_short.swap(false, Ordering::Relaxed) {
+                    info!("files can be opened again");
+                }
+                outcome
+            }
+        }
     }
 
     fn add(&self, slot: &Arc<Slot>) {

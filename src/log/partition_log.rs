@@ -16,7 +16,7 @@ use super::checkpoint;
 use super::config::LogConfig;
 use super::directory::{LogDirectory, Place};
 use super::epoch_cache::{EpochEndOffset, LeaderEpochCache};
-use super::error::{ClosedSnafu, InconsistentTopicIdSnafu, LogError};
+use super::error::{ClosedSnafu, InconsistentTopicIdSnafu, LogError, unless_full};
 use super::names::FileKind;
 use super::producer_state::ProducerState;
 use super::segment::Segment;
@@ -291,7 +291,11 @@ impl Log {
     pub fn assign_epoch(&self, leader_epoch: LeaderEpoch, start_offset: Offset) -> Result<(), LogError> {
         let _writer = self.writer.lock();
         self.ensure_open()?;
-        self.assign_epochs([(leader_epoch, start_offset)])
+        if self.epochs.write().assign(leader_epoch, start_offset) {
+            self.write_epochs_or_later()
+        } else {
+            Ok(())
+        }
     }
 
     /// The caller holds the append lock.
@@ -330,6 +334,16 @@ impl Log {
         self.write_small(LEADER_EPOCH_CHECKPOINT, text.as_bytes())?;
         self.is_epochs_file_stale.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// As [`write_epochs`](Self::write_epochs); on a full disk the file is written before the next record is: nobody who
+    /// reads must wait for room.
+    pub(super) fn write_epochs_or_later(&self) -> Result<(), LogError> {
+        let written = self.write_epochs();
+        if written.is_err() {
+            self.is_epochs_file_stale.store(true, Ordering::Release);
+        }
+        unless_full(written)
     }
 
     /// Writes a file as a whole; the next flush makes it durable.

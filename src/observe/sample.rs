@@ -37,7 +37,7 @@ sampled! {
     IsrShrinks, Counter, "barnabas_isr_shrinks_total", [], "Led partitions whose ISR became smaller, as their leader asked for it.";
     IsrExpands, Counter, "barnabas_isr_expands_total", [], "Led partitions whose ISR became larger.";
     AtMinIsrPartitions, Gauge, "barnabas_at_min_isr_partitions", [], "Led partitions whose ISR must not become smaller.";
-    OfflineReplicas, Gauge, "barnabas_offline_replicas", [], "Replicas of this broker in log folders that have failed.";
+    OfflineReplicas, Gauge, "barnabas_offline_replicas", [], "Replicas of this broker whose logs cannot be used: their log folder has failed, or they have.";
     ReassigningPartitions, Gauge, "barnabas_reassigning_partitions", [], "Partitions of the cluster that move to other replicas, told by the controller only.";
     PreferredReplicaImbalance, Gauge, "barnabas_preferred_replica_imbalance", [], "Partitions of the cluster that another replica than the first leads, told by the controller only.";
     FollowerLagMax, Gauge, "barnabas_follower_lag_max", [], "Most records that a replica on this broker lacks of what is committed.";

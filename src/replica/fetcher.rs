@@ -632,7 +632,7 @@ fn failure(followed: &Followed, failed: &ReplicaError) -> Step {
     match failed {
         // The role has changed.
         ReplicaError::NotLeaderOrFollower => Step::Done,
-        ReplicaError::Log { source: LogError::DiskFull { .. } } => {
+        ReplicaError::Log { source: LogError::DiskFull { .. } | LogError::TooManyOpenFiles { .. } } => {
             warn!(%topic, partition = partition.0, leader_epoch, error = %failed, "cannot append");
             Step::Later
         }

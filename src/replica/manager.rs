@@ -48,11 +48,13 @@ pub(super) enum Hosted {
     Online(Arc<Partition>),
     /// Its log is being loaded: the role that the controller gave waits for it.
     Loading(Arc<AwaitedRole>),
+    /// Its log could not be created for want of room or of open files: the role waits until it can.
+    Uncreated(Arc<AwaitedRole>),
     /// Its log, or its log directory, has failed.
     Offline,
 }
 
-/// What the controller said of a partition whose log is not loaded yet.
+/// What the controller said of a partition whose log cannot be used yet.
 pub(super) struct AwaitedRole {
     state: PartitionAssignmentState,
     topic_id: TopicId,
@@ -143,7 +145,7 @@ impl ReplicaManager {
                 Hosted::Online(partition) => Ok(Arc::clone(partition)),
                 // Clients ask again, and find it when it is loaded.
                 Hosted::Loading(_) => Err(ReplicaError::NotLeaderOrFollower),
-                Hosted::Offline => Err(ReplicaError::StorageError),
+                Hosted::Uncreated(_) | Hosted::Offline => Err(ReplicaError::StorageError),
             };
         }
         // Retriable beats precise: a partition that exists elsewhere, or is not here yet, has moved.
@@ -164,11 +166,11 @@ impl ReplicaManager {
         &self.replication.isr_changes
     }
 
-    /// Replicas whose log directories have failed.
+    /// Replicas whose logs cannot be used, most because their directories have failed.
     pub fn offline_count(&self) -> usize {
         let hosted = self.hosted.read();
         let all = hosted.values().flat_map(HashMap::values);
-        all.filter(|hosted| matches!(hosted, Hosted::Offline)).count()
+        all.filter(|hosted| matches!(hosted, Hosted::Offline | Hosted::Uncreated(_))).count()
     }
 
     /// How fast throttled replicas may copy.
@@ -186,7 +188,7 @@ impl ReplicaManager {
         let all = hosted.values().flat_map(HashMap::values);
         all.filter_map(|hosted| match hosted {
             Hosted::Online(partition) => Some(Arc::clone(partition)),
-            Hosted::Loading(_) | Hosted::Offline => None,
+            Hosted::Loading(_) | Hosted::Uncreated(_) | Hosted::Offline => None,
         })
         .collect()
     }
@@ -276,13 +278,26 @@ impl ReplicaManager {
         self.replication.leaderships.subscribe()
     }
 
-    /// Takes the roles that waited for logs, now that these are loaded or have failed. The outcomes name only
-    /// partitions for which the controller was told that all is well.
+    /// The partitions whose logs could not be created yet: it is tried again with [`logs_loaded`](Self::logs_loaded).
+    pub fn uncreated(&self) -> Vec<TopicPartition> {
+        let hosted = self.hosted.read();
+        let all = hosted.iter().flat_map(|(topic, partitions)| partitions.iter().map(move |of| (topic, of)));
+        let uncreated = all.filter(|(_, (_, hosted))| matches!(hosted, Hosted::Uncreated(_)));
+        uncreated
+            .map(|(topic, (index, _))| TopicPartition::new(topic.clone(), PartitionIndex(*index)))
+            .collect()
+    }
+
+    /// Takes the roles that waited for logs, now that these are loaded, may be created, or have failed. The outcomes name
+    /// only partitions for which the controller was told that all is well.
     pub fn logs_loaded(&self, topic_partitions: &[TopicPartition], now: Timestamp) -> LeaderAndIsrReply {
         let _control = self.control.lock();
         let mut reply = LeaderAndIsrReply::default();
         for topic_partition in topic_partitions {
-            let Some(Hosted::Loading(awaited)) = self.hosted(topic_partition) else { continue };
+            let Some(Hosted::Loading(awaited) | Hosted::Uncreated(awaited)) = self.hosted(topic_partition)
+            else {
+                continue;
+            };
             let outcome = match self.take_role(&awaited.state, awaited.topic_id, now) {
                 Ok(change) => {
                     reply.changes.extend(change);
@@ -319,7 +334,10 @@ impl ReplicaManager {
             known @ (None | Some(Hosted::Loading(_))) if self.logs.is_loading(topic_partition) => {
                 return self.await_log(known, state, topic_id).map(|()| None);
             }
-            None | Some(Hosted::Loading(_)) => self.open(state, topic_id, now)?,
+            None | Some(Hosted::Loading(_) | Hosted::Uncreated(_)) => {
+                let Some(opened) = self.open(state, topic_id, now)? else { return Ok(None) };
+                opened
+            }
         };
         let known_id = partition.topic_id();
         if !topic_id.is_zero() && known_id.is_zero() {
@@ -373,7 +391,7 @@ impl ReplicaManager {
 
     /// Drops a role that is still waiting.
     fn forget_awaited(&self, topic_partition: &TopicPartition) {
-        if let Some(Hosted::Loading(_)) = self.hosted(topic_partition) {
+        if let Some(Hosted::Loading(_) | Hosted::Uncreated(_)) = self.hosted(topic_partition) {
             self.unhost(topic_partition);
         }
     }
@@ -388,13 +406,14 @@ impl ReplicaManager {
         }
     }
 
-    /// Opens or creates the log of a partition that is not hosted yet.
+    /// Opens or creates the log of a partition that is not hosted yet. `None` = it cannot be created now, and the role
+    /// waits.
     fn open(
         &self,
         state: &PartitionAssignmentState,
         topic_id: TopicId,
         now: Timestamp,
-    ) -> Result<Arc<Partition>, ControlOutcome> {
+    ) -> Result<Option<Arc<Partition>>, ControlOutcome> {
         let topic_partition = &state.topic_partition;
         // A replica that was here before may lie in a directory that is offline: an empty one in its place would be
         // taken for it.
@@ -422,7 +441,15 @@ impl ReplicaManager {
                     settings,
                     Arc::clone(&self.replication),
                 ));
-                (Hosted::Online(Arc::clone(&partition)), Ok(partition))
+                (Hosted::Online(Arc::clone(&partition)), Ok(Some(partition)))
+            }
+            Err(error) if error.will_pass() => {
+                if !matches!(self.hosted(topic_partition), Some(Hosted::Uncreated(_))) {
+                    error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
+                        "cannot create the partition's log; it is tried again until it can be");
+                }
+                let awaited = AwaitedRole { state: state.clone(), topic_id };
+                (Hosted::Uncreated(Arc::new(awaited)), Ok(None))
             }
             Err(error) => {
                 // Of those that failed while they were loaded it was told then.
@@ -481,7 +508,7 @@ impl ReplicaManager {
                 self.unhost(topic_partition);
             }
             Some(Hosted::Offline) => return Err(ControlOutcome::StorageError),
-            Some(Hosted::Loading(awaited)) => {
+            Some(Hosted::Loading(awaited) | Hosted::Uncreated(awaited)) => {
                 if is_fenced(awaited.state.leader_and_isr.leader_epoch) {
                     return Err(ControlOutcome::StaleLeaderEpoch);
                 }

@@ -209,7 +209,9 @@ enum Consequence {
 fn consequence(error: &ReplicaError) -> Consequence {
     match error {
         ReplicaError::Log { source } => match source {
-            LogError::DiskFull { .. } | LogError::SegmentDeleted => Consequence::Again,
+            LogError::DiskFull { .. } | LogError::TooManyOpenFiles { .. } | LogError::SegmentDeleted => {
+                Consequence::Again
+            }
             LogError::Closed { .. } | LogError::DirectoryOffline { .. } | LogError::Storage { .. } => {
                 Consequence::Over
             }

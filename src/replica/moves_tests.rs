@@ -646,7 +646,7 @@ fn check_after(machine: &Arc<Machine>, history: &History, stop: Stop, context: &
     assert_eq!((directory_of(&partition), values(&partition)), ("/b".to_owned(), found.clone()), "{context}");
     // Its producer goes on after the restart too.
     assert!(!append(&partition, last + 1, &(last + 1).to_string()).unwrap(), "{context}");
-    running.logs.shut_down(None, running.now());
+    running.logs.shut_down(running.now());
     machine.fs.crash();
     let running = machine.start();
     let again = running.lead();

@@ -154,7 +154,9 @@ impl LogCleaner {
                 debug!(%topic, %partition, %error, "a log changed while it was compacted");
                 return;
             }
-            LogError::DiskFull { .. } => warn!(%topic, %partition, %error, "a log is not compacted"),
+            LogError::DiskFull { .. } | LogError::TooManyOpenFiles { .. } => {
+                warn!(%topic, %partition, %error, "a log is not compacted");
+            }
             _ => error!(%topic, %partition, %error, "a log cannot be compacted; it is tried again later"),
         }
         self.ledger.lock().failed(log.topic_partition(), log.config(), error.to_string(), now);

@@ -103,7 +103,7 @@ fn check_goes_on(compacted: &Compacted, after: &[(i64, String, Option<String>)],
         all_batches(&compacted.log).iter().map(|batch| batch.header.base_offset).collect()
     };
     let before = (committed(&compacted.log), offsets(compacted));
-    compacted.manager.shut_down(None, compacted.machine.now());
+    compacted.manager.shut_down(compacted.machine.now());
     compacted.machine.fs.crash();
     let again = Compacted::start(Arc::clone(&compacted.machine));
     assert_eq!((committed(&again.log), offsets(&again)), before, "{context}: after a clean shutdown");

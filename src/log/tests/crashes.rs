@@ -93,7 +93,7 @@ impl History {
     }
 
     fn restart(&mut self) -> Result<(), LogError> {
-        self.manager.shut_down(None, self.machine.now());
+        self.manager.shut_down(self.machine.now());
         self.log.directory().ensure_online()?;
         self.promises.flushed_end = self.log.log_end_offset().0;
         self.machine.fs.kill();
@@ -177,7 +177,7 @@ fn check_reopened(machine: &Machine, promises: &Promises, end_min: i64, context:
     let info = log.append_values(&["more"]).unwrap();
     assert_eq!(info.first_offset, Offset(end), "{context}");
     machine.check_files(&log);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     machine.fs.crash();
     let (_, log) = machine.start_log();
     assert_eq!(log.log_end_offset(), Offset(end + 1), "{context}: after a clean shutdown");

@@ -107,7 +107,7 @@ fn check_rebuilt(value_count: usize, damage: impl Fn(&Machine)) {
     let machine = Machine::small_segments(100_000);
     let (manager, log) = machine.start_log();
     let values = fill(&log, value_count);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     let names = ["00000000000000000000.index", "00000000000000000000.timeindex"];
     let before = names.map(|name| machine.read(name));
     drop((manager, log));
@@ -160,7 +160,7 @@ fn producers_are_known_again_whatever_becomes_of_their_snapshots() {
             }
             log.append_batch(transactional(8, 0, &["open"])).unwrap();
             if is_clean {
-                manager.shut_down(None, machine.now());
+                manager.shut_down(machine.now());
             }
             drop((manager, log));
             machine.fs.kill();
@@ -211,7 +211,7 @@ fn unfinished_compactions_are_finished_or_dropped() {
     let machine = Machine::small_segments(300);
     let (manager, log) = machine.start_log();
     fill(&log, 8);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     drop((manager, log));
     machine.fs.kill();
     let bases: Vec<String> = machine.files(".log");

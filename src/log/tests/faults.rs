@@ -40,6 +40,28 @@ fn a_full_disk_refuses_appends_until_there_is_room() {
     assert_eq!(machine.start_log().1.values().len(), 11);
 }
 
+/// A broker that starts on a full disk leads, so that its records can be read.
+#[test]
+fn a_leader_begins_its_epoch_on_a_full_disk() {
+    let machine = Machine::small_segments(10_000);
+    let (_, log) = machine.start_log();
+    log.append_times(3, &["a"]);
+    let used = u64::MAX - machine.fs.space(std::path::Path::new("/")).unwrap().usable_bytes;
+    machine.fs.set_capacity_bytes(used);
+    let epoch = LeaderEpoch(5);
+    log.assign_epoch(epoch, log.log_end_offset()).unwrap();
+    let append = || {
+        let records = validated(batch(&[(5_000, "b")]));
+        log.append_as_leader(records, epoch, AppendOrigin::Client, machine.now())
+    };
+    assert!(matches!(append(), Err(LogError::DiskFull { .. })));
+    assert_eq!((log.latest_epoch(), log.values().len()), (epoch, 3));
+    machine.fs.set_capacity_bytes(u64::MAX);
+    append().unwrap();
+    assert_eq!(machine.read("leader-epoch-checkpoint"), b"0\n2\n0 0\n5 3\n");
+    assert!(!log.directory().is_offline());
+}
+
 #[test]
 fn retention_makes_room_on_a_full_disk() {
     let mut machine = Machine::small_segments(300);
@@ -205,4 +227,52 @@ fn a_broker_starts_on_a_full_disk_and_makes_room() {
     machine.fs.set_capacity_bytes(u64::MAX);
     log.append_values(&["b"]).unwrap();
     machine.check_files(&log);
+}
+
+fn run_out_of_files(machine: &Machine, times: u64) {
+    for _ in 0..times {
+        machine.fs.inject(Fault { on: Operation::Open, after: 0, outcome: FaultOutcome::OutOfFiles });
+    }
+}
+
+#[test]
+fn files_that_nobody_uses_are_closed_to_open_another() {
+    let machine = Machine::small_segments(300);
+    let (_, log) = machine.start_log();
+    log.append_times(10, &["a"]);
+    run_out_of_files(&machine, 1);
+    // It must begin a segment, which opens files.
+    log.append_times(10, &["b"]);
+    assert_eq!(log.values().len(), 20);
+    machine.check_files(&log);
+}
+
+#[test]
+fn too_many_open_files_are_no_failed_disk() {
+    let machine = Machine::small_segments(300);
+    let (manager, log) = machine.start_log();
+    let mut appended = 0;
+    for _ in 0..40 {
+        // One that has to open a file, as for a new segment, is refused.
+        run_out_of_files(&machine, 2);
+        match log.append_values(&["a"]) {
+            Ok(_) => appended += 1,
+            Err(LogError::TooManyOpenFiles { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        machine.fs.heal();
+        log.append_values(&["a"]).unwrap();
+        appended += 1;
+    }
+    run_out_of_files(&machine, 2);
+    let refusal = machine.open_named(&manager, &named("u")).unwrap_err();
+    assert!(matches!(refusal, LogError::TooManyOpenFiles { .. }), "{refusal}");
+    machine.fs.heal();
+    machine.open_named(&manager, &named("u")).unwrap();
+    assert!(!log.directory().is_offline());
+    assert_eq!(log.values().len(), appended);
+    machine.check_files(&log);
+    drop(manager);
+    machine.fs.kill();
+    assert_eq!(machine.start_log().1.values().len(), appended);
 }

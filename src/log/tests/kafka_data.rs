@@ -143,7 +143,7 @@ fn a_closed_folder_reads_as_kafka_reads_it_and_stays_byte_for_byte() {
     let before = files(&machine, &kept);
     let manager = machine.start().unwrap();
     check(&manager);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     drop(manager);
     for ((path, before), (_, after)) in before.into_iter().zip(files(&machine, &kept)) {
         assert_eq!(before, after, "{path}");

@@ -101,13 +101,13 @@ fn a_stop_before_all_is_loaded_is_no_clean_one() {
     let manager = find(&machine);
     manager.stop_loading();
     assert!(matches!(machine.load_all(&manager, &|_| {}, &mut |_| {}), Err(LogError::Stopped)));
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     assert!(!has_clean_mark(&machine));
     assert_eq!(checkpoint(&machine, RECOVERY_POINTS), "0\n2\na 0 10\nb 0 10\n");
     machine.fs.kill();
     let manager = machine.start().unwrap();
     assert_eq!(manager.log(&named("b")).unwrap().values().len(), 20);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     assert!(has_clean_mark(&machine));
 }
 
@@ -173,7 +173,7 @@ fn damage_below_the_recovery_point_takes_one_replica_offline() {
     assert_eq!(manager.log(&named("b")).unwrap().values().len(), 20);
 
     // Not even a clean stop of the others lets it pass for sound.
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     assert!(!has_clean_mark(&machine));
     assert_eq!(checkpoint(&machine, RECOVERY_POINTS), "0\n2\na 0 10\nb 0 20\n");
     machine.fs.kill();
@@ -200,7 +200,7 @@ fn a_damaged_log_can_be_deleted() {
     manager.delete(&[named("a")], machine.now()).unwrap();
     assert!(!manager.has_failed(&named("a")));
     assert_eq!(machine.open_named(&manager, &named("a")).unwrap().log_end_offset(), Offset(0));
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     assert!(has_clean_mark(&machine));
 }
 
@@ -209,7 +209,7 @@ fn records_that_cannot_be_read_for_a_lost_index_are_damage() {
     let machine = Machine::small_segments(300);
     let (manager, log) = machine.start_log();
     log.append_times(20, &["value"]);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     drop((manager, log));
     machine.fs.kill();
     let second = machine.files(".log")[1].clone();

@@ -14,4 +14,5 @@ mod lifecycle;
 mod loading;
 mod model;
 mod reading;
+mod sequences;
 mod splitting;

@@ -120,7 +120,7 @@ impl Run {
             Step::Retain { retention_bytes } => self.retain(*retention_bytes),
             Step::Truncate { share } => self.truncate(*share),
             Step::CloseAndStart => {
-                self.manager.shut_down(None, self.machine.now());
+                self.manager.shut_down(self.machine.now());
                 self.start();
             }
             Step::KillAndStart => {

@@ -22,7 +22,7 @@ fn machine(is_followed: bool, is_clean: bool) -> Machine {
     let machine = Machine::small_segments(10_000);
     let (manager, log) = machine.start_log();
     drop(log);
-    manager.shut_down(None, machine.now());
+    manager.shut_down(machine.now());
     drop(manager);
     machine.fs.kill();
     let records: Vec<u8> =

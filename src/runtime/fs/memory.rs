@@ -37,6 +37,7 @@ pub struct Fault {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
+    Open,
     Read,
     Write,
     Sync,
@@ -52,6 +53,8 @@ pub enum FaultOutcome {
     Error(io::ErrorKind),
     /// A write takes only this many bytes, without an error.
     Short(usize),
+    /// The process has as many files open as it may.
+    OutOfFiles,
 }
 
 impl MemoryFileSystem {
@@ -250,6 +253,7 @@ impl Disk {
             None => Ok(Permit::Whole),
             Some(FaultOutcome::Short(size)) => Ok(Permit::Short(size)),
             Some(FaultOutcome::Error(kind)) => Err(kind.into()),
+            Some(FaultOutcome::OutOfFiles) => Err(out_of_files()),
         }
     }
 
@@ -336,6 +340,10 @@ fn text(name: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
 
+fn out_of_files() -> io::Error {
+    rustix::io::Errno::MFILE.into()
+}
+
 fn stopped() -> io::Error {
     io::Error::other("the machine has stopped")
 }
@@ -343,6 +351,11 @@ fn stopped() -> io::Error {
 impl FileSystem for MemoryFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let mut disk = self.disk()?;
+        match disk.fault(Operation::Open) {
+            Some(FaultOutcome::Error(kind)) => return Err(kind.into()),
+            Some(FaultOutcome::OutOfFiles) => return Err(out_of_files()),
+            Some(FaultOutcome::Short(_)) | None => {}
+        }
         let may_create = matches!(mode, OpenMode::Create | OpenMode::CreateEmpty);
         let inode = match disk.find(path) {
             Ok(inode) => {

@@ -12,6 +12,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use crate::model::Timestamp;
 
 pub use disk::DiskFileSystem;
@@ -222,6 +224,12 @@ pub fn read_to_end(file: &dyn File) -> io::Result<Vec<u8>> {
         }
         contents.resize(contents.len() * 4, 0);
     }
+}
+
+/// Whether the process, or the machine, has as many files open as it may, which is not a broken disk.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    let found = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE].into_iter().any(|errno| found == Some(errno.raw_os_error()))
 }
 
 /// Whether the volume has no room left (or the quota is used up), which is not a broken disk.
