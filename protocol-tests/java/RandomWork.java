@@ -1,4 +1,4 @@
-// RandomWork BOOTSTRAP SEED FORMATS   writes at random, as drawn from the seed: every codec, keys, nulls, headers,
+// RandomWork BOOTSTRAP SEED FORMATS ROUNDS   writes at random, as drawn from the seed: every codec, keys, nulls, headers,
 // transactions that commit, abort or stay open for a while, deleted records, committed offsets. FORMATS: message formats
 // of topics, by commas, for brokers whose protocol still has them; "-" = none.
 import java.util.*;
@@ -61,6 +61,7 @@ public class RandomWork {
     public static void main(String[] args) throws Exception {
         bootstrap = args[0];
         random = new Random(Long.parseLong(args[1]));
+        int rounds = Integer.parseInt(args[3]);
         List<String> old = args[2].equals("-") ? List.of() : List.of(args[2].split(","));
         List<String> plain = new ArrayList<>();
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
@@ -73,7 +74,7 @@ public class RandomWork {
             for (String codec : CODECS) create(admin, "compacted-" + codec, 1, compact);
             create(admin, "transactional", 2, Map.of());
             create(admin, "shrinking", 2, Map.of());
-            for (int round = 0; round < 3; round++) {
+            for (int round = 0; round < rounds; round++) {
                 for (String codec : CODECS) {
                     try (var producer = producer(codec, null, random.nextBoolean())) {
                         send(producer, "plain-" + codec, 2, 20 + random.nextInt(60), true);

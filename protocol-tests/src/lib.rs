@@ -15,6 +15,7 @@ mod log_scan;
 mod machine;
 pub mod messages;
 mod network;
+mod pages;
 mod process;
 mod proxy;
 pub mod requests;
@@ -34,6 +35,7 @@ pub use machine::{
     raise_open_files_limit, reset, scaled,
 };
 pub use network::Network;
+pub use pages::{metric, page};
 pub use process::{Finished, Line, Process};
 pub use proxy::{Held, Proxy};
 pub use server::Server;

@@ -7,11 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use protocol_tests::batch::Batch;
 use protocol_tests::client::left_out;
-use protocol_tests::requests::values;
-use protocol_tests::{Broker, Cluster, Connection, Server, Tools, announce, command_exists, wait_for};
+use protocol_tests::requests::{topic, values};
+use protocol_tests::{
+    Broker, Cluster, Connection, Server, Tools, announce, command_exists, free_port, metric,
+    protocol_tests_dir, wait_for,
+};
 use wire::alter_replica_log_dirs_request::{
     AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest,
 };
+use wire::create_topics_request::CreateTopicsRequest;
 use wire::delete_topics_request::DeleteTopicsRequest;
 use wire::describe_log_dirs_request::DescribeLogDirsRequest;
 use wire::describe_log_dirs_response::DescribeLogDirsResult;
@@ -219,11 +223,15 @@ fn a_log_directory_that_fails_takes_its_replicas_along_and_no_others() {
             return left_out("a failed directory in a cluster", &format!("this machine has no {needed}"));
         }
     }
+    let http_port = free_port();
+    let http = format!("127.0.0.1:{}", http_port.number);
     let mut cluster = Cluster::new(&CHECKPOINTS_SOON);
     for id in 1..=2 {
         cluster.add_with_two_folders(id);
         allow_failures(cluster.broker(id));
     }
+    cluster.broker(1).set("barnabas.http.listener", &http);
+    cluster.broker(1).restart();
     cluster.wait_for_brokers(2);
     cluster.create_topic("t", &[&[1, 2], &[1, 2], &[1, 2], &[1, 2]]);
     let mut first = cluster.connect(1);
@@ -258,6 +266,15 @@ fn a_log_directory_that_fails_takes_its_replicas_along_and_no_others() {
     }
     let offline: Vec<i16> = log_dirs(&mut first).iter().map(|dir| dir.error_code).collect();
     assert_eq!(offline, [NONE, KAFKA_STORAGE_ERROR]);
+    assert_eq!(metric(&http, "barnabas_offline_replicas"), Some(2.0));
+    let is_online = format!("barnabas_log_dir_online{{dir=\"{}\"}}", failed.display());
+    assert_eq!(metric(&http, &is_online), Some(0.0));
+    let log = cluster.broker(1).log();
+    for line in
+        ["the log directory is offline from now on", "a log directory has failed: its replicas are offline"]
+    {
+        assert!(log.contains(line), "{line}");
+    }
     // With the folder back, the replicas come back with the next start.
     cluster.broker(1).stop();
     std::fs::rename(failed.with_extension("gone"), &failed).expect("bring the folder back");
@@ -326,7 +343,10 @@ fn a_full_disk_refuses_records_while_reads_go_on_and_recovers_by_itself() {
     let Some(disk) = SmallDisk::mount(48) else {
         return left_out("a full disk", "this machine mounts no tmpfs");
     };
+    let http_port = free_port();
+    let http = format!("127.0.0.1:{}", http_port.number);
     let mut broker = Broker::prepare(&[
+        ("barnabas.http.listener", &http),
         ("offsets.topic.num.partitions", "1"),
         ("log.segment.bytes", "4194304"),
         ("log.cleaner.backoff.ms", "1000"),
@@ -354,6 +374,9 @@ fn a_full_disk_refuses_records_while_reads_go_on_and_recovers_by_itself() {
         assert!(appended < 100, "the disk does not fill");
     };
     assert_eq!(refused, KAFKA_STORAGE_ERROR);
+    assert!(broker.log().contains("no room left: records are refused until there is, reads go on"));
+    let is_full = || metric(&http, &format!("barnabas_log_dir_full{{dir=\"{}\"}}", folder.display()));
+    assert_eq!(is_full(), Some(1.0));
     announce(&format!("disks: {appended} batches of 500 kB until a disk of 48 MiB refused more"));
     // Half of the reserve is for what coordinators write.
     assert_eq!(connection.commit("readers", "first", 0, 7), NONE);
@@ -369,6 +392,7 @@ fn a_full_disk_refuses_records_while_reads_go_on_and_recovers_by_itself() {
         (connection.produce("first", vec![(0, large.encode())])[0].error_code == NONE).then_some(())
     });
     assert!(broker.log().contains("there is room for records again"));
+    assert_eq!(is_full(), Some(0.0));
     broker.restart();
     let mut connection = Connection::open(&broker.address());
     assert!(connection.fetch_all("first", 0, 0).len() > appended.div_ceil(2));
@@ -401,4 +425,76 @@ fn a_kafka_controller_gives_the_replicas_of_a_failed_directory_other_leaders() {
         (cluster.partition("t", lost, 1)?.offline_replicas == [1]).then_some(())
     });
     assert_eq!(cluster.leader("t", 1 - lost, 0), 1);
+}
+
+#[test]
+fn a_topic_that_is_created_on_a_full_disk_is_served_when_there_is_room() {
+    let Some(disk) = SmallDisk::mount(8) else {
+        return left_out("a full disk", "this machine mounts no tmpfs");
+    };
+    let mut broker = Broker::prepare(&[]);
+    for text in ["no room left", "it is tried again until it can be"] {
+        broker.allow_log(text);
+    }
+    let small = disk.folder.path().join("logs");
+    broker.set("log.dirs", &format!("{},{}", broker.data_dir().display(), small.display()));
+    broker.start_again();
+    let filler = disk.folder.path().join("filler");
+    let full = std::fs::write(&filler, vec![0; 16 << 20]).expect_err("the disk is full");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let mut connection = Connection::open(&broker.address());
+    let request =
+        CreateTopicsRequest { topics: vec![topic("t", 2, &[])], timeout_ms: 30_000, ..Default::default() };
+    assert_eq!(connection.call(4, &request).topics[0].error_code, NONE);
+    let mut codes = || {
+        let mut codes = [0, 1].map(|index| {
+            connection.produce("t", vec![(index, Batch::of("x", 1, T0).encode())])[0].error_code
+        });
+        codes.sort_unstable();
+        codes
+    };
+    // One partition in each folder.
+    wait_for("the refusal", || (codes() == [NONE, KAFKA_STORAGE_ERROR]).then_some(()));
+    std::fs::remove_file(filler).expect("make room");
+    wait_for("room", || (codes() == [NONE, NONE]).then_some(()));
+}
+
+/// `docs/reference/disks.md` promises nothing without a test, and no log line or metric that is not there.
+#[test]
+fn what_the_page_about_disks_names_is_there() {
+    let root = protocol_tests_dir().parent().expect("the repository");
+    let page = std::fs::read_to_string(root.join("docs/reference/disks.md")).expect("read the page");
+    let sources = all_text(&root.join("src"));
+    let tests = sources.clone() + &all_text(&root.join("protocol-tests/tests/disks.rs"));
+    let (tables, list) = page.split_once("## The tests").expect("a list of tests");
+    let of_row = |line: &str| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.split(" | ").collect();
+        Some(quoted(&cells.get(4..6)?.concat()))
+    };
+    // Metrics and log lines begin a string in the source.
+    let named: Vec<String> =
+        tables.lines().filter_map(of_row).flatten().map(|text| format!("\"{text}")).collect();
+    let listed = quoted(list).into_iter().filter(|name| !name.contains('/'));
+    let listed: Vec<String> = listed.map(|name| format!("fn {name}()")).collect();
+    assert!(named.len() > 20 && listed.len() > 20, "{named:?} {listed:?}");
+    let missing: Vec<&String> = named
+        .iter()
+        .filter(|text| !sources.contains(text.as_str()))
+        .chain(listed.iter().filter(|text| !tests.contains(text.as_str())))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Of a file, or of all files below a folder.
+fn all_text(path: &Path) -> String {
+    if path.is_file() {
+        return std::fs::read_to_string(path).unwrap_or_default();
+    }
+    let entries = std::fs::read_dir(path).expect("list a folder");
+    entries.map(|entry| all_text(&entry.expect("list a folder").path())).collect()
+}
+
+/// What stands between back quotes.
+fn quoted(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -4,9 +4,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use protocol_tests::client::programs;
-use protocol_tests::{Cluster, Finished, Line, Port, Process, Server, barnabas_binary, free_port, wait_for};
+use protocol_tests::{
+    Cluster, Finished, Line, Port, Process, Server, barnabas_binary, free_port, metric, page, wait_for,
+};
 
-use crate::{has_java, metric, page};
+use crate::has_java;
 
 /// Three brokers with pages, by id.
 fn with_pages(settings: &[(&str, &str)]) -> (Cluster, Vec<Port>) {

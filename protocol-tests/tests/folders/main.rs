@@ -155,7 +155,7 @@ fn a_folder_goes_from_kafka_to_barnabas_and_back_again() {
     unpack(&folder);
     let folder_text = folder.display().to_string();
     let znodes = data("log-dirs-3.9.2.zk.txt").display().to_string();
-    run(&mut barnabas(&["check", &folder_text]));
+    check(&folder);
     let (plan, _) = run(&mut barnabas(&["adopt", &folder_text, "--znodes", &znodes]));
     assert!(plan.contains("broker 1 of cluster VQCklX-2RYaiQCeEkPRGfw"), "{plan}");
     broker.start_again();
@@ -163,30 +163,66 @@ fn a_folder_goes_from_kafka_to_barnabas_and_back_again() {
     let manifest = serde_json::from_str(&manifest).expect("the manifest is JSON");
     assert_same("the manifest and Barnabas", &manifest, &read_back(&broker));
     check_with_kcat(&broker, &manifest);
-    let mut zookeeper = Some(ZooKeeper::start(&[]));
+    let mut folder = SharedFolder::of(broker, check);
     for round in 0..2 {
         let writers = [format!("barnabas-{round}"), format!("kafka-{round}")];
-        produce(&broker, &writers[0]);
-        broker.stop();
-        run(&mut barnabas(&["check", &folder_text]));
-        let ensemble = zookeeper.take().expect("a ZooKeeper for Kafka");
-        if round == 0 {
-            let text = broker.dir().join("tree.tsv").display().to_string();
-            run(&mut barnabas(&["store", "export", &folder_text, "--to", &text]));
-            run(&mut barnabas(&["store", "import", "--zookeeper", &ensemble.address(), "--from", &text]));
-        }
-        broker.hand_over(Server::named("kafka-3.9.2"), Some(ensemble));
-        broker.start_again();
-        produce(&broker, &writers[1]);
-        let seen = read_back(&broker);
+        produce(&folder.broker, &writers[0]);
+        folder.give_to_kafka();
+        produce(&folder.broker, &writers[1]);
+        let seen = read_back(&folder.broker);
         assert_begins_with(&seen, &manifest, &writers);
-        broker.stop();
-        check_kafkas_log(&broker);
-        run(&mut barnabas(&["check", &folder_text]));
-        zookeeper = broker.zookeeper_taken();
-        broker.hand_over(Server::Barnabas, None);
-        broker.start_again();
-        assert_same("Kafka and Barnabas after it", &seen, &read_back(&broker));
+        folder.take_back();
+        assert_same("Kafka and Barnabas after it", &seen, &read_back(&folder.broker));
+    }
+}
+
+#[track_caller]
+fn check(folder: &Path) {
+    run(&mut barnabas(&["check", &folder.display().to_string()]));
+}
+
+/// A folder that Barnabas and Kafka 3.9.2 serve by turns, the one with its own store, the other with a ZooKeeper that
+/// got the tree of it.
+struct SharedFolder {
+    broker: Broker,
+    /// While Barnabas serves.
+    zookeeper: Option<ZooKeeper>,
+    has_tree: bool,
+    /// What must be well at each hand-over.
+    check: fn(&Path),
+}
+
+impl SharedFolder {
+    /// Barnabas runs.
+    #[track_caller]
+    fn of(broker: Broker, check: fn(&Path)) -> SharedFolder {
+        SharedFolder { broker, zookeeper: Some(ZooKeeper::start(&[])), has_tree: false, check }
+    }
+
+    #[track_caller]
+    fn give_to_kafka(&mut self) {
+        self.broker.stop();
+        let folder = self.broker.data_dir();
+        (self.check)(&folder);
+        let zookeeper = self.zookeeper.take().expect("Barnabas serves the folder");
+        if !self.has_tree {
+            let text = self.broker.dir().join("tree.tsv").display().to_string();
+            run(&mut barnabas(&["store", "export", &folder.display().to_string(), "--to", &text]));
+            run(&mut barnabas(&["store", "import", "--zookeeper", &zookeeper.address(), "--from", &text]));
+            self.has_tree = true;
+        }
+        self.broker.hand_over(Server::named("kafka-3.9.2"), Some(zookeeper));
+        self.broker.start_again();
+    }
+
+    #[track_caller]
+    fn take_back(&mut self) {
+        self.broker.stop();
+        check_kafkas_log(&self.broker);
+        (self.check)(&self.broker.data_dir());
+        self.zookeeper = self.broker.zookeeper_taken();
+        self.broker.hand_over(Server::Barnabas, None);
+        self.broker.start_again();
     }
 }
 

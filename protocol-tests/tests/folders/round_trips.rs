@@ -16,21 +16,39 @@ const WORK_SETTINGS: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
 ];
 
-/// Each takes minutes of two servers: they run where `BARNABAS_ROUND_TRIPS` is set.
-fn is_asked_for() -> bool {
-    let is_asked_for = std::env::var_os("BARNABAS_ROUND_TRIPS").is_some();
-    if !is_asked_for {
-        announce("round trips: left out, BARNABAS_ROUND_TRIPS is not set");
-    } else if !command_exists("java") {
+/// How much is done.
+struct Extent {
+    /// How often the folder goes there and back.
+    turns: u32,
+    /// Rounds of work between two hand-overs.
+    rounds: u32,
+}
+
+const SHORT: Extent = Extent { turns: 1, rounds: 1 };
+/// Minutes of two servers: where `BARNABAS_ROUND_TRIPS` is set.
+const LONG: Extent = Extent { turns: 3, rounds: 3 };
+
+const OLD_FORMATS: &str = "0.9.0,0.10.2,0.11.0";
+/// The last whose brokers write them.
+const OLD_PROTOCOL: &[(&str, &str)] = &[("inter.broker.protocol.version", "2.8")];
+
+fn has_java() -> bool {
+    let has_java = command_exists("java");
+    if !has_java {
         announce("round trips: left out, this machine has no java");
     }
-    is_asked_for && command_exists("java")
+    has_java
+}
+
+fn is_asked_for() -> bool {
+    std::env::var_os("BARNABAS_ROUND_TRIPS").is_some() && has_java()
 }
 
 /// Writes as the seed says.
 #[track_caller]
-fn work(broker: &Broker, seed: u32, formats: &str) {
-    java("java/RandomWork.java", &[&broker.address(), &seed.to_string(), formats]);
+fn work(broker: &Broker, extent: &Extent, seed: u32, formats: &str) {
+    let (seed, rounds) = (seed.to_string(), extent.rounds.to_string());
+    java("java/RandomWork.java", &[&broker.address(), &seed, formats, &rounds]);
 }
 
 /// What two servers show of one folder. Compaction may have gone on in between: of topics that are compacted the last
@@ -79,7 +97,7 @@ fn latest(seen: &Value) -> BTreeMap<String, Value> {
 /// Nothing that `barnabas check` or Kafka's own tool complains of.
 #[track_caller]
 fn check_folder(folder: &Path) {
-    run(&mut barnabas(&["check", &folder.display().to_string()]));
+    check(folder);
     let (list, _) = run(Command::new("find").arg(folder).args(["-type", "f"]));
     let files: Vec<&str> = list
         .lines()
@@ -100,99 +118,80 @@ fn check_folder(folder: &Path) {
 }
 
 #[track_caller]
-fn go_back_and_forth(seed: u32, formats: &str, settings: &[(&str, &str)]) {
+fn go_back_and_forth(extent: &Extent, seed: u32, formats: &str, settings: &[(&str, &str)]) {
     let settings = [WORK_SETTINGS, settings].concat();
     let mut broker = Broker::prepare(&settings);
     broker.allow_log("inter.broker.protocol.version");
     broker.allow_log("message.format.version");
     broker.start_again();
+    let mut folder = SharedFolder::of(broker, check_folder);
+    for turn in 0..extent.turns {
+        work(&folder.broker, extent, seed + 2 * turn, formats);
+        let written = read_back(&folder.broker);
+        folder.give_to_kafka();
+        assert_same_folder("Barnabas and Kafka after it", &written, &read_back(&folder.broker));
+        work(&folder.broker, extent, seed + 2 * turn + 1, formats);
+        let written = read_back(&folder.broker);
+        folder.take_back();
+        assert_same_folder("Kafka and Barnabas after it", &written, &read_back(&folder.broker));
+    }
+}
+
+#[test]
+fn random_work_in_all_formats_goes_back_and_forth() {
+    if has_java() {
+        go_back_and_forth(&SHORT, 7, OLD_FORMATS, OLD_PROTOCOL);
+    }
+}
+
+#[test]
+fn much_random_work_goes_back_and_forth() {
+    if is_asked_for() {
+        go_back_and_forth(&LONG, 20_260_101, "-", &[]);
+    }
+}
+
+#[test]
+fn much_random_work_in_old_formats_goes_back_and_forth() {
+    if is_asked_for() {
+        go_back_and_forth(&LONG, 7, OLD_FORMATS, OLD_PROTOCOL);
+    }
+}
+
+/// The files of partitions are the same with and without ZooKeeper.
+#[test]
+fn a_kraft_brokers_folder_is_adopted_and_handed_back() {
+    if !has_java() {
+        return;
+    }
+    let extent = if is_asked_for() { &LONG } else { &SHORT };
+    let kafka = Server::named("kafka-4.3.1");
+    let mut broker = Broker::start_as(kafka.clone(), WORK_SETTINGS);
+    work(&broker, extent, 11, "-");
+    let written = read_back(&broker);
+    broker.stop();
     let folder = broker.data_dir();
-    let folder_text = folder.display().to_string();
-    let mut zookeeper = Some(ZooKeeper::start(&[]));
-    for round in 0..3 {
-        work(&broker, seed + 2 * round, formats);
-        let written = read_back(&broker);
-        broker.stop();
-        check_folder(&folder);
-        let ensemble = zookeeper.take().expect("a ZooKeeper for Kafka");
-        if round == 0 {
-            let text = broker.dir().join("tree.tsv").display().to_string();
-            run(&mut barnabas(&["store", "export", &folder_text, "--to", &text]));
-            run(&mut barnabas(&["store", "import", "--zookeeper", &ensemble.address(), "--from", &text]));
-        }
-        broker.hand_over(Server::named("kafka-3.9.2"), Some(ensemble));
-        broker.start_again();
-        assert_same_folder("Barnabas and Kafka after it", &written, &read_back(&broker));
-        work(&broker, seed + 2 * round + 1, formats);
-        let written = read_back(&broker);
-        broker.stop();
-        check_kafkas_log(&broker);
-        check_folder(&folder);
-        zookeeper = broker.zookeeper_taken();
-        broker.hand_over(Server::Barnabas, None);
-        broker.start_again();
-        assert_same_folder("Kafka and Barnabas after it", &written, &read_back(&broker));
-    }
-}
+    let meta = std::fs::read(folder.join("meta.properties")).expect("read meta.properties");
+    check_folder(&folder);
 
-#[test]
-fn random_work_goes_back_and_forth() {
-    if !is_asked_for() {
-        return;
-    }
-    go_back_and_forth(20_260_101, "-", &[]);
-}
-
-#[test]
-fn random_work_in_old_formats_goes_back_and_forth() {
-    if !is_asked_for() {
-        return;
-    }
-    go_back_and_forth(7, "0.9.0,0.10.2,0.11.0", &[("inter.broker.protocol.version", "2.8")]);
-}
-
-/// The files of a partition are the same with and without ZooKeeper; what is around them is not.
-#[test]
-fn partitions_of_a_kraft_broker_are_served_and_handed_back() {
-    if !is_asked_for() {
-        return;
-    }
-    let mut kafka = Broker::start_as(Server::named("kafka-4.3.1"), WORK_SETTINGS);
-    work(&kafka, 11, "-");
-    let written = read_back(&kafka);
-    kafka.stop();
-    check_folder(&kafka.data_dir());
-
-    let mut broker = Broker::prepare(WORK_SETTINGS);
-    let folder = broker.data_dir();
-    std::fs::create_dir_all(&folder).expect("create the folder");
-    let cluster_id = written["cluster_id"].as_str().expect("a cluster id");
-    let meta = format!("version=0\nbroker.id=1\ncluster.id={cluster_id}\n");
-    std::fs::write(folder.join("meta.properties"), meta).expect("write meta.properties");
-    copy_partitions(&kafka.data_dir(), &folder);
-    run(&mut barnabas(&["check", &folder.display().to_string()]));
-    run(&mut barnabas(&["adopt", &folder.display().to_string()]));
+    broker.hand_over(Server::Barnabas, None);
+    let refusal = broker.start_refused();
+    assert!(refusal.contains("`barnabas adopt` makes one"), "{refusal}");
+    let (plan, _) = run(&mut barnabas(&["adopt", &folder.display().to_string()]));
+    assert!(plan.contains("__cluster_metadata-0, is passed over"), "{plan}");
     broker.start_again();
     assert_same_partitions("Kafka and Barnabas after it", &written, &read_back(&broker));
-    work(&broker, 12, "-");
+    work(&broker, extent, 12, "-");
     let written = read_back(&broker);
     broker.stop();
     check_folder(&folder);
+    assert_eq!(std::fs::read(folder.join("meta.properties")).expect("read meta.properties"), meta);
 
-    copy_partitions(&folder, &kafka.data_dir());
-    kafka.start_again();
-    assert_same_partitions("Barnabas and Kafka after it", &written, &read_back(&kafka));
-}
-
-/// Puts the partitions of one folder, and what is said of them, in the place of those of another.
-fn copy_partitions(from: &Path, to: &Path) {
-    let script = r#"
-        set -e
-        for at in "$2"/*-[0-9]*; do case "$at" in */__cluster_metadata-0) ;; *) rm -rf "$at";; esac; done
-        for at in "$1"/*-[0-9]*; do case "$at" in */__cluster_metadata-0) ;; *) cp -a "$at" "$2";; esac; done
-        cp -a "$1"/*-checkpoint "$1"/.kafka_cleanshutdown "$2"
-    "#;
-    run(Command::new("bash").args(["-c", script, "copy"]).arg(from).arg(to));
+    broker.hand_over(kafka, None);
+    broker.start_again();
+    assert_same_partitions("Barnabas and Kafka after it", &written, &read_back(&broker));
+    broker.stop();
+    check_kafkas_log(&broker);
 }
 
 /// As [`assert_same_folder`], but for settings, which the folder does not have.
