@@ -169,7 +169,7 @@ impl Log {
         if offset >= self.log_end_offset() {
             // This broker may have led without writing: its epoch stands at the end, and the leader does not know it.
             if self.epochs.write().truncate_from_end(self.log_end_offset()) {
-                self.write_epochs_or_later()?;
+                self.is_epochs_file_stale.store(true, Ordering::Release);
             }
             return Ok(());
         }

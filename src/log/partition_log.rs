@@ -53,7 +53,7 @@ pub struct Log {
     pub(super) is_flush_asked: AtomicBool,
     /// Names were added or removed in the directory since it was synced.
     pub(super) is_directory_changed: AtomicBool,
-    /// The file of epochs is to be written before records are: it says more than is true.
+    /// The file of epochs is to be written before records are: it says of epochs without records what is not true.
     pub(super) is_epochs_file_stale: AtomicBool,
     /// Small files that were written since, by name.
     pub(super) unsynced: Mutex<BTreeSet<String>>,
@@ -288,14 +288,16 @@ impl Log {
     }
 
     /// Notes that a leader of `leader_epoch` begins at `start_offset`, before it writes anything.
+    ///
+    /// The file of epochs is written with the first record: a broker that takes over thousands of partitions would wait
+    /// for as many files, and an epoch without records is nothing that a restart has to know.
     pub fn assign_epoch(&self, leader_epoch: LeaderEpoch, start_offset: Offset) -> Result<(), LogError> {
         let _writer = self.writer.lock();
         self.ensure_open()?;
         if self.epochs.write().assign(leader_epoch, start_offset) {
-            self.write_epochs_or_later()
-        } else {
-            Ok(())
+            self.is_epochs_file_stale.store(true, Ordering::Release);
         }
+        Ok(())
     }
 
     /// The caller holds the append lock.
