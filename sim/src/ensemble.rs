@@ -431,6 +431,17 @@ impl SimStore {
             }
         })
     }
+
+    /// A call whose watch is told through the connection as well.
+    fn watching_call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&MemoryStore) -> BoxFuture<'static, Result<(T, Watcher), StoreError>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<(T, Watcher), StoreError>> {
+        self.call(Err, move |server| {
+            let (seen, watcher) = now(call(&server.store))?;
+            Ok((seen, server.watch(watcher)))
+        })
+    }
 }
 
 /// The in-memory store answers at once.
@@ -475,10 +486,7 @@ impl Store for SimStore {
 
     fn read_and_watch(&self, path: &str) -> BoxFuture<'static, Result<(NodeData, Watcher), StoreError>> {
         let path = path.to_owned();
-        self.call(Err, move |server| {
-            let (node, watcher) = now(server.store.read_and_watch(&path))?;
-            Ok((node, server.watch(watcher)))
-        })
+        self.watching_call(move |store| store.read_and_watch(&path))
     }
 
     fn exists_and_watch(
@@ -486,10 +494,7 @@ impl Store for SimStore {
         path: &str,
     ) -> BoxFuture<'static, Result<(Option<Stat>, Watcher), StoreError>> {
         let path = path.to_owned();
-        self.call(Err, move |server| {
-            let (stat, watcher) = now(server.store.exists_and_watch(&path))?;
-            Ok((stat, server.watch(watcher)))
-        })
+        self.watching_call(move |store| store.exists_and_watch(&path))
     }
 
     fn children_and_watch(
@@ -497,10 +502,7 @@ impl Store for SimStore {
         path: &str,
     ) -> BoxFuture<'static, Result<(Vec<String>, Watcher), StoreError>> {
         let path = path.to_owned();
-        self.call(Err, move |server| {
-            let (names, watcher) = now(server.store.children_and_watch(&path))?;
-            Ok((names, server.watch(watcher)))
-        })
+        self.watching_call(move |store| store.children_and_watch(&path))
     }
 
     fn multi(

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -70,6 +70,7 @@ impl MemoryFileSystem {
             stop_at: None,
             faults: Vec::new(),
             capacity_bytes: u64::MAX,
+            failed: BTreeSet::new(),
             locked: HashMap::new(),
         };
         MemoryFileSystem { disk: Arc::new(Mutex::new(disk)), generation: None }
@@ -81,10 +82,12 @@ impl MemoryFileSystem {
         MemoryFileSystem { disk: Arc::clone(&self.disk), generation: Some(generation) }
     }
 
-    fn disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
+    /// The disk, to do something at `path`.
+    fn disk_at(&self, path: &Path) -> io::Result<MutexGuard<'_, Disk>> {
         let disk = self.disk.lock();
         match self.generation {
             Some(generation) if generation != disk.generation => Err(stopped()),
+            _ if disk.has_failed(&volume(path)) => Err(failed()),
             _ => Ok(disk),
         }
     }
@@ -153,6 +156,21 @@ impl MemoryFileSystem {
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
         self.disk.lock().capacity_bytes = capacity_bytes;
     }
+
+    /// What all files take now.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.lock().used_bytes()
+    }
+
+    /// Everything at and below a directory of the root answers with errors, as a disk does whose controller has failed,
+    /// also after a `crash` or `kill`, until it is [mended](Self::mend_volume). What is there stays.
+    pub fn fail_volume(&self, name: &str) {
+        self.disk.lock().failed.insert(name.to_owned());
+    }
+
+    pub fn mend_volume(&self, name: &str) {
+        self.disk.lock().failed.remove(name);
+    }
 }
 
 const ROOT: u64 = 0;
@@ -168,6 +186,8 @@ struct Disk {
     stop_at: Option<u64>,
     faults: Vec<Fault>,
     capacity_bytes: u64,
+    /// Directories of the root.
+    failed: BTreeSet<String>,
     /// Inode number of a locked file → generation of its holder.
     locked: HashMap<u64, u64>,
 }
@@ -222,6 +242,10 @@ impl Disk {
         self.stop_at = None;
         self.faults.clear();
         self.locked.clear();
+    }
+
+    fn has_failed(&self, volume: &str) -> bool {
+        self.failed.contains(volume)
     }
 
     fn fault(&mut self, operation: Operation) -> Option<FaultOutcome> {
@@ -344,13 +368,26 @@ fn out_of_files() -> io::Error {
     rustix::io::Errno::MFILE.into()
 }
 
+/// The directory of the root that a path is in; empty for the root.
+fn volume(path: &Path) -> String {
+    let names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(text(name)),
+        _ => None,
+    });
+    names.take(1).collect()
+}
+
+fn failed() -> io::Error {
+    io::Error::other("the disk has failed")
+}
+
 fn stopped() -> io::Error {
     io::Error::other("the machine has stopped")
 }
 
 impl FileSystem for MemoryFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(path)?;
         match disk.fault(Operation::Open) {
             Some(FaultOutcome::Error(kind)) => return Err(kind.into()),
             Some(FaultOutcome::OutOfFiles) => return Err(out_of_files()),
@@ -373,11 +410,13 @@ impl FileSystem for MemoryFileSystem {
             }
             Err(error) => return Err(error),
         };
-        Ok(Arc::new(MemoryFile { disk: self.disk.clone(), inode, generation: disk.generation, mode }))
+        let generation = disk.generation;
+        let volume = volume(path);
+        Ok(Arc::new(MemoryFile { disk: self.disk.clone(), inode, volume, generation, mode }))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(path)?;
         if disk.find(path).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -398,7 +437,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(path)?;
         let (parent, name) = disk.parent(path)?;
         let inode = disk.find(path)?;
         disk.file(inode)?;
@@ -412,7 +451,7 @@ impl FileSystem for MemoryFileSystem {
             let child = path.join(entry.name);
             if entry.is_directory { self.remove_dir_all(&child)? } else { self.remove_file(&child)? }
         }
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(path)?;
         let (parent, name) = disk.parent(path)?;
         disk.step(Operation::Remove)?;
         disk.directory_mut(parent)?.names.remove(&name);
@@ -420,7 +459,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(from)?;
         let inode = disk.find(from)?;
         let (from_parent, from_name) = disk.parent(from)?;
         let (to_parent, to_name) = disk.parent(to)?;
@@ -432,7 +471,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirectoryEntry>> {
-        let disk = self.disk()?;
+        let disk = self.disk_at(dir)?;
         let names = &disk.directory(disk.find(dir)?)?.names;
         let entry = |(name, inode): (&String, &u64)| DirectoryEntry {
             name: name.clone(),
@@ -442,7 +481,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        let disk = self.disk()?;
+        let disk = self.disk_at(path)?;
         match disk.inodes.get(&disk.find(path)?) {
             Some(Inode::File(file)) => Ok(Metadata {
                 size_bytes: file.contents.len() as u64,
@@ -454,7 +493,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn set_modified(&self, path: &Path, modified: Timestamp) -> io::Result<()> {
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(path)?;
         let inode = disk.find(path)?;
         match disk.step(Operation::Write)? {
             Permit::Half => return Err(stopped()),
@@ -464,7 +503,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(dir)?;
         let inode = disk.find(dir)?;
         disk.step(Operation::Sync)?;
         let directory = disk.directory_mut(inode)?;
@@ -472,8 +511,8 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
-    fn sync_volume(&self, _path: &Path) -> io::Result<()> {
-        let mut disk = self.disk()?;
+    fn sync_volume(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.disk_at(path)?;
         disk.step(Operation::Sync)?;
         for inode in disk.inodes.values_mut() {
             match inode {
@@ -484,15 +523,15 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
-    fn space(&self, _path: &Path) -> io::Result<Space> {
-        let disk = self.disk()?;
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let disk = self.disk_at(path)?;
         let usable_bytes = disk.capacity_bytes.saturating_sub(disk.used_bytes());
         Ok(Space { total_bytes: disk.capacity_bytes, usable_bytes })
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
         self.open(path, OpenMode::Create)?;
-        let mut disk = self.disk()?;
+        let mut disk = self.disk_at(path)?;
         let inode = disk.find(path)?;
         let generation = disk.generation;
         if disk.locked.contains_key(&inode) {
@@ -507,6 +546,7 @@ impl FileSystem for MemoryFileSystem {
 struct MemoryFile {
     disk: Arc<Mutex<Disk>>,
     inode: u64,
+    volume: String,
     generation: u64,
     mode: OpenMode,
 }
@@ -514,7 +554,10 @@ struct MemoryFile {
 impl MemoryFile {
     fn disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
         let disk = self.disk.lock();
-        if disk.generation == self.generation { Ok(disk) } else { Err(stopped()) }
+        if disk.generation != self.generation {
+            return Err(stopped());
+        }
+        if disk.has_failed(&self.volume) { Err(failed()) } else { Ok(disk) }
     }
 
     fn writable_disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
@@ -754,6 +797,22 @@ mod tests {
         assert_eq!(disk.space(Path::new("/")).unwrap().usable_bytes, 0);
         disk.set_capacity_bytes(7);
         assert_eq!(file.write_at(&[IoSlice::new(b"5")], 4).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_failed_volume_answers_with_errors_until_it_is_mended_and_keeps_what_it_has() {
+        let disk = disk();
+        disk.create_dir(Path::new("/one")).unwrap();
+        let file = write(&disk, "/one/a", "1");
+        disk.fail_volume("one");
+        assert!(file.read_at(&mut [0], 0).is_err());
+        assert!(file.write_at(&[IoSlice::new(b"2")], 0).is_err());
+        assert!(disk.list(Path::new("/one")).is_err());
+        write(&disk, "/other", "1");
+        disk.kill();
+        assert!(disk.read(Path::new("/one/a")).is_err());
+        disk.mend_volume("one");
+        check(&disk, "/one/a", Some("1"));
     }
 
     #[test]
