@@ -9,7 +9,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 /// The logger above all others.
 pub const ROOT: &str = "root";
 
-/// The rooms of the broker: a logger each, `barnabas::network` and so on, for what lies in it.
+/// The rooms of the broker: a logger each, `barnabas.network` and so on, for what lies in it. Kafka's tools take no
+/// colons in names, so dots stand for those of the modules.
 const ROOMS: [&str; 21] = [
     "api",
     "broker",
@@ -75,8 +76,10 @@ impl Loggers {
     /// Every logger with the level that it has or inherits, as Kafka writes levels, or OFF.
     pub fn list(&self) -> Vec<(String, String)> {
         let levels = self.levels.lock();
-        let of = |logger: &str| (logger.to_owned(), levels.of_logger(logger).to_string().to_uppercase());
-        levels.loggers().iter().map(|logger| of(logger)).collect()
+        let of = |module: &String| {
+            (module.replace("::", "."), levels.of_module(module).to_string().to_uppercase())
+        };
+        levels.modules().iter().map(of).collect()
     }
 
     /// Says what is wrong with the changes, and makes none.
@@ -91,7 +94,7 @@ impl Loggers {
         let mut changed = levels.clone();
         for (logger, change) in changes {
             let level = changed.check(logger, change)?;
-            changed.set(logger, level);
+            changed.set(&module(logger), level);
         }
         *levels = changed;
         (self.apply)(levels.filter());
@@ -117,20 +120,20 @@ impl Levels {
         Targets::new().with_default(self.root).with_targets(set)
     }
 
-    fn loggers(&self) -> BTreeSet<String> {
+    fn modules(&self) -> BTreeSet<String> {
         let rooms = ROOMS.iter().map(|room| format!("barnabas::{room}"));
         let above = [ROOT, "barnabas"].map(str::to_owned);
         above.into_iter().chain(rooms).chain(self.set.keys().cloned()).collect()
     }
 
-    fn of_logger(&self, logger: &str) -> LevelFilter {
-        let above = self.set.iter().filter(|(set, _)| logger.starts_with(set.as_str()));
+    fn of_module(&self, module: &str) -> LevelFilter {
+        let above = self.set.iter().filter(|(set, _)| module.starts_with(set.as_str()));
         above.max_by_key(|(set, _)| set.len()).map_or(self.root, |(_, level)| *level)
     }
 
     /// The level that the change gives, `None` = inherited.
     fn check(&self, logger: &str, change: &LevelChange) -> Result<Option<LevelFilter>, LoggerError> {
-        ensure!(self.loggers().contains(logger), UnknownLoggerSnafu { logger });
+        ensure!(self.modules().contains(&module(logger)), UnknownLoggerSnafu { logger });
         match change {
             LevelChange::Set(level) => match level.as_str() {
                 "TRACE" => Ok(Some(LevelFilter::TRACE)),
@@ -147,13 +150,17 @@ impl Levels {
         }
     }
 
-    fn set(&mut self, logger: &str, level: Option<LevelFilter>) {
+    fn set(&mut self, module: &str, level: Option<LevelFilter>) {
         match level {
-            Some(level) if logger == ROOT => self.root = level,
-            Some(level) => drop(self.set.insert(logger.to_owned(), level)),
-            None => drop(self.set.remove(logger)),
+            Some(level) if module == ROOT => self.root = level,
+            Some(level) => drop(self.set.insert(module.to_owned(), level)),
+            None => drop(self.set.remove(module)),
         }
     }
+}
+
+fn module(logger: &str) -> String {
+    logger.replace('.', "::")
 }
 
 #[cfg(test)]
@@ -188,13 +195,13 @@ mod tests {
     #[test]
     fn a_logger_without_a_level_has_that_of_the_one_above() {
         let (loggers, applied) = loggers("warn,barnabas::log=debug");
-        assert_eq!(level(&loggers, "barnabas::log"), "DEBUG");
-        assert_eq!((level(&loggers, "barnabas::api"), level(&loggers, ROOT)), ("WARN".into(), "WARN".into()));
+        assert_eq!(level(&loggers, "barnabas.log"), "DEBUG");
+        assert_eq!((level(&loggers, "barnabas.api"), level(&loggers, ROOT)), ("WARN".into(), "WARN".into()));
         loggers.change(&[set("barnabas", "ERROR"), set(ROOT, "INFO")]).unwrap();
-        assert_eq!(level(&loggers, "barnabas::api"), "ERROR");
+        assert_eq!(level(&loggers, "barnabas.api"), "ERROR");
         loggers.change(&[("barnabas".to_owned(), LevelChange::Inherit)]).unwrap();
-        assert_eq!((level(&loggers, "barnabas::api"), level(&loggers, ROOT)), ("INFO".into(), "INFO".into()));
-        assert_eq!(level(&loggers, "barnabas::log"), "DEBUG");
+        assert_eq!((level(&loggers, "barnabas.api"), level(&loggers, ROOT)), ("INFO".into(), "INFO".into()));
+        assert_eq!(level(&loggers, "barnabas.log"), "DEBUG");
         assert_eq!(*applied.lock(), "barnabas::log=debug,info");
     }
 

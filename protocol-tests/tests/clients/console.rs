@@ -283,9 +283,9 @@ impl Walk {
         assert!(text.contains("log.retention.hours=168"), "{text}");
         let loggers = ["--entity-type", "broker-loggers", "--entity-name", "1"];
         let level = |level: &str| {
-            ["--alter".to_owned(), "--add-config".to_owned(), format!("barnabas::group={level}")]
+            ["--alter".to_owned(), "--add-config".to_owned(), format!("barnabas.group={level}")]
         };
-        for (wanted, shown) in [("DEBUG", "barnabas::group=DEBUG"), ("INFO", "barnabas::group=INFO")] {
+        for (wanted, shown) in [("DEBUG", "barnabas.group=DEBUG"), ("INFO", "barnabas.group=INFO")] {
             let change = level(wanted);
             self.run("kafka-configs", &[&loggers[..], &change.each_ref().map(String::as_str)].concat());
             let text = self.run("kafka-configs", &[&loggers[..], &["--describe"]].concat());
