@@ -1,7 +1,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::roles::Roles;
@@ -17,6 +20,10 @@ use crate::model::{BrokerId, TopicName};
 use crate::replica::ReplicaManager;
 use crate::runtime::{Clock, task};
 
+/// How long new replicas wait for their topics' settings: a store that elects a leader is away for seconds.
+const SETTINGS_PATIENCE: Duration = Duration::from_secs(6);
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// How the controller of this process reaches this broker: by calling it.
 pub(super) struct LocalChannel {
     pub(super) me: BrokerId,
@@ -26,6 +33,8 @@ pub(super) struct LocalChannel {
     pub(super) replicas: Arc<ReplicaManager>,
     pub(super) groups: Arc<GroupService>,
     pub(super) roles: Arc<Roles>,
+    /// Topics whose settings could not be read; they have those of the broker meanwhile.
+    pub(super) unsettled: Mutex<BTreeSet<TopicName>>,
     pub(super) clock: Clock,
 }
 
@@ -74,27 +83,27 @@ impl LocalChannel {
     }
 
     /// Logs that are opened must have their topic's settings: those of topics that are new to this broker are
-    /// read from the store first, as Kafka does.
+    /// read from the store first, as Kafka does. What cannot be read is read again with the next request.
     async fn learn_settings(&self, request: &LeaderAndIsrRequest) {
-        let topics: BTreeSet<&TopicName> = request
-            .partitions
-            .iter()
-            .map(|partition| &partition.topic_partition)
-            .filter(|topic_partition| {
-                self.replicas.partition(&topic_partition.topic, topic_partition.partition).is_err()
-            })
-            .map(|topic_partition| &topic_partition.topic)
-            .collect();
+        let mut topics = std::mem::take(&mut *self.unsettled.lock());
+        let new = request.partitions.iter().map(|partition| &partition.topic_partition);
+        let new = new.filter(|new| self.replicas.partition(&new.topic, new.partition).is_err());
+        topics.extend(new.map(|topic_partition| topic_partition.topic.clone()));
         let paths: Vec<String> = topics.iter().map(|topic| znodes::topic_config(topic)).collect();
         // All are asked for before the first answer is waited for.
         let reads: Vec<_> = paths.iter().map(|path| self.store.read(path)).collect();
-        for (topic, read) in topics.into_iter().zip(reads) {
-            match decoded_topic_config(read.await, &self.config.load(), topic) {
+        let patience_ends = Instant::now() + SETTINGS_PATIENCE;
+        for ((topic, path), read) in topics.into_iter().zip(&paths).zip(reads) {
+            let read = read_patiently(&*self.store, path, read.await, patience_ends).await;
+            match decoded_topic_config(read, &self.config.load(), &topic) {
                 Ok(config) => {
                     self.replicas
-                        .change_topic_settings(topic, config.map(|config| topic_settings(self.me, &config)));
+                        .change_topic_settings(&topic, config.map(|config| topic_settings(self.me, &config)));
                 }
-                Err(error) => warn!(%topic, %error, "cannot read the topic's settings, going on without"),
+                Err(error) => {
+                    warn!(%topic, %error, "cannot read the topic's settings yet, going on without");
+                    self.unsettled.lock().insert(topic);
+                }
             }
         }
     }
@@ -104,6 +113,23 @@ impl LocalChannel {
         let roles = Arc::clone(&self.roles);
         blocking(move || roles.drop_offline_replicas()).await
     }
+}
+
+/// Reads again while the store is away for a moment, until `patience_ends`.
+async fn read_patiently(
+    store: &dyn Store,
+    path: &str,
+    first: Result<NodeData, StoreError>,
+    patience_ends: Instant,
+) -> Result<NodeData, StoreError> {
+    let mut read = first;
+    while let Err(StoreError::OutcomeUnknown { .. } | StoreError::SessionExpired) = read
+        && Instant::now() < patience_ends
+    {
+        tokio::time::sleep(READ_AGAIN_AFTER).await;
+        read = store.read(path).await;
+    }
+    read
 }
 
 /// A topic's effective settings as the store has them; `None` = it has no overrides.
@@ -155,5 +181,31 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     match task::blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordination::{CurrentSession, MemoryEnsemble};
+
+    #[tokio::test(start_paused = true)]
+    async fn settings_are_waited_for_while_the_store_is_away_for_a_moment() {
+        let ensemble = MemoryEnsemble::new();
+        let expired = Arc::new(ensemble.session());
+        ensemble.expire_session(expired.session_id());
+        let current = Arc::new(CurrentSession::new(expired));
+        let (store, path) = (Arc::clone(&current), "/");
+        let read = || async {
+            let first = store.read(path).await;
+            assert!(matches!(first, Err(StoreError::SessionExpired)));
+            read_patiently(&*store, path, first, Instant::now() + SETTINGS_PATIENCE).await
+        };
+        assert!(matches!(read().await, Err(StoreError::SessionExpired)), "patience has an end");
+        tokio::spawn(async move {
+            tokio::time::sleep(SETTINGS_PATIENCE / 2).await;
+            current.replace(Arc::new(ensemble.session()));
+        });
+        read().await.unwrap();
     }
 }

@@ -255,6 +255,7 @@ async fn build(ground: Ground, metrics: Arc<Metrics>) -> Result<Broker, StartErr
         replicas: Arc::clone(&replicas),
         groups: Arc::clone(&groups),
         roles: Arc::clone(&roles),
+        unsettled: Mutex::default(),
         clock: clock.clone(),
     });
     // Before anything waits for the cluster: an ensemble may take long to forget an earlier life of this broker.
