@@ -139,7 +139,7 @@ fn go_back_and_forth(extent: &Extent, seed: u32, formats: &str, settings: &[(&st
 
 #[test]
 fn random_work_in_all_formats_goes_back_and_forth() {
-    if has_java() {
+    if is_asked_for() {
         go_back_and_forth(&SHORT, 7, OLD_FORMATS, OLD_PROTOCOL);
     }
 }
@@ -161,10 +161,10 @@ fn much_random_work_in_old_formats_goes_back_and_forth() {
 /// The files of partitions are the same with and without ZooKeeper.
 #[test]
 fn a_kraft_brokers_folder_is_adopted_and_handed_back() {
-    if !has_java() {
+    if !is_asked_for() {
         return;
     }
-    let extent = if is_asked_for() { &LONG } else { &SHORT };
+    let extent = &LONG;
     let kafka = Server::named("kafka-4.3.1");
     let mut broker = Broker::start_as(kafka.clone(), WORK_SETTINGS);
     work(&broker, extent, 11, "-");
