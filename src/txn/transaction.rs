@@ -293,6 +293,11 @@ impl Transaction {
     }
 
     fn check_producer(&self, (producer_id, epoch): (ProducerId, ProducerEpoch)) -> Result<(), TxnError> {
+        // The end was answered with the id that takes over, and its client does not wait for the partitions.
+        let is_early = self.state.is_prepared() && self.next_producer_id == producer_id;
+        if is_early && (producer_id, epoch) == self.producer_after_end() {
+            return Err(TxnError::ConcurrentTransactions);
+        }
         if producer_id != self.producer_id {
             return Err(TxnError::InvalidProducerIdMapping);
         }
@@ -455,5 +460,42 @@ impl Transaction {
             }
         };
         is_idle && now.since_ms(self.last_update_timestamp) >= expiration_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The client of the new id may be quicker than the markers of its last transaction.
+    #[test]
+    fn the_id_that_takes_over_comes_again_until_the_end_is_complete() {
+        let (old, new) = (ProducerId(7), ProducerId(8));
+        let last = (old, ProducerEpoch(EPOCH_EXHAUSTED));
+        let open = Transaction {
+            producer_epoch: last.1,
+            state: TransactionState::Ongoing,
+            client_version: TransactionVersion::EpochBump,
+            ..Transaction::unknown(old, 60_000, Timestamp(0))
+        };
+        let end = End {
+            producer_id: last.0,
+            producer_epoch: last.1,
+            is_commit: true,
+            client_version: TransactionVersion::EpochBump,
+            fresh_producer_id: None,
+        };
+        assert_eq!(open.end(&end, Timestamp(1)), Step::NeedsProducerId);
+        let Step::Store(decided) = open.end(&End { fresh_producer_id: Some(new), ..end }, Timestamp(1))
+        else {
+            panic!("not decided")
+        };
+        let next = (new, ProducerEpoch(0));
+        assert_eq!(decided.producer_after_end(), next);
+        assert_eq!(decided.check_producer(next), Err(TxnError::ConcurrentTransactions));
+        assert_eq!(decided.check_producer(last), Err(TxnError::ProducerFenced));
+        let later = (new, ProducerEpoch(1));
+        assert_eq!(decided.check_producer(later), Err(TxnError::InvalidProducerIdMapping));
+        assert_eq!(decided.completed(Timestamp(2)).check_producer(next), Ok(()));
     }
 }
