@@ -54,11 +54,27 @@ public class RandomWork {
         try {
             admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1).configs(all))).all().get();
         } catch (ExecutionException e) {
-            if (!(e.getCause() instanceof TopicExistsException)) throw e;
+            if (e.getCause() instanceof InvalidConfigurationException && all.remove("segment.bytes") != null) {
+                // Kafka 4 takes no segments below 1 MiB.
+                all.put("segment.bytes", "1048576");
+                admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1).configs(all))).all().get();
+            } else if (!(e.getCause() instanceof TopicExistsException)) {
+                throw e;
+            }
         }
     }
 
-    public static void main(String[] args) throws Exception {
+    /** Exceptions of Kafka have no stack, which the launcher of source files cannot print. */
+    public static void main(String[] args) {
+        try {
+            work(args);
+        } catch (Throwable e) {
+            System.err.println(e + (e.getCause() == null ? "" : ", caused by " + e.getCause()));
+            System.exit(1);
+        }
+    }
+
+    static void work(String[] args) throws Exception {
         bootstrap = args[0];
         random = new Random(Long.parseLong(args[1]));
         int rounds = Integer.parseInt(args[3]);
