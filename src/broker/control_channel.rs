@@ -85,7 +85,8 @@ impl LocalChannel {
     /// Logs that are opened must have their topic's settings: those of topics that are new to this broker are
     /// read from the store first, as Kafka does. What cannot be read is read again with the next request.
     async fn learn_settings(&self, request: &LeaderAndIsrRequest) {
-        let mut topics = std::mem::take(&mut *self.unsettled.lock());
+        // They stay noted until they are read: a request may be given up at any await.
+        let mut topics = self.unsettled.lock().clone();
         let new = request.partitions.iter().map(|partition| &partition.topic_partition);
         let new = new.filter(|new| self.replicas.partition(&new.topic, new.partition).is_err());
         topics.extend(new.map(|topic_partition| topic_partition.topic.clone()));
@@ -99,6 +100,7 @@ impl LocalChannel {
                 Ok(config) => {
                     self.replicas
                         .change_topic_settings(&topic, config.map(|config| topic_settings(self.me, &config)));
+                    self.unsettled.lock().remove(&topic);
                 }
                 Err(error) => {
                     warn!(%topic, %error, "cannot read the topic's settings yet, going on without");
