@@ -95,33 +95,19 @@ fn named(partitions: &[TopicPartition]) -> String {
 mod tests {
     use super::*;
     use crate::metadata::control::{
-        BrokerRegistration, ControlSender, LeaderAndIsr, PartitionAssignmentState, UpdateMetadataRequest,
+        BrokerRegistration, ControlSender, PartitionAssignmentState, UpdateMetadataRequest,
     };
-    use crate::model::{BrokerEpoch, ControllerEpoch, LeaderEpoch, PartitionIndex};
+    use crate::model::{BrokerEpoch, ControllerEpoch, PartitionIndex};
 
     fn ids(numbers: &[i32]) -> Vec<BrokerId> {
         numbers.iter().copied().map(BrokerId).collect()
     }
 
     fn image(partitions: &[(&[i32], &[i32])]) -> Image {
-        let state = |(index, (replicas, isr)): (usize, &(&[i32], &[i32]))| PartitionAssignmentState {
-            topic_partition: TopicPartition::new(
-                TopicName::new("t").unwrap(),
-                PartitionIndex(i32::try_from(index).unwrap()),
-            ),
-            controller_epoch: ControllerEpoch(1),
-            leader_and_isr: LeaderAndIsr {
-                leader: BrokerId(isr[0]),
-                leader_epoch: LeaderEpoch(0),
-                isr: ids(isr),
-                partition_epoch: 0,
-            },
-            replicas: ids(replicas),
-            adding_replicas: vec![],
-            removing_replicas: vec![],
-            offline_replicas: vec![],
-            is_new: false,
-            is_recovering: false,
+        let state = |(index, (replicas, isr)): (usize, &(&[i32], &[i32]))| {
+            let index = PartitionIndex(i32::try_from(index).unwrap());
+            let of = TopicPartition::new(TopicName::new("t").unwrap(), index);
+            PartitionAssignmentState::at_first(of, ids(replicas), ids(isr))
         };
         let live = |id| BrokerRegistration {
             id: BrokerId(id),

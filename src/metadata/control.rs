@@ -35,6 +35,33 @@ pub struct PartitionAssignmentState {
     pub offline_replicas: Vec<BrokerId>,
 }
 
+#[cfg(test)]
+impl PartitionAssignmentState {
+    /// As a controller of epoch 1 tells it at first: the first in sync leads, with epoch 0.
+    pub(crate) fn at_first(
+        topic_partition: TopicPartition,
+        replicas: Vec<BrokerId>,
+        isr: Vec<BrokerId>,
+    ) -> PartitionAssignmentState {
+        PartitionAssignmentState {
+            topic_partition,
+            controller_epoch: ControllerEpoch(1),
+            leader_and_isr: LeaderAndIsr {
+                leader: isr[0],
+                leader_epoch: LeaderEpoch(0),
+                isr,
+                partition_epoch: 0,
+            },
+            replicas,
+            adding_replicas: vec![],
+            removing_replicas: vec![],
+            is_new: false,
+            is_recovering: false,
+            offline_replicas: vec![],
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub listener: String,

@@ -24,22 +24,10 @@ fn broker(id: i32, listeners: &[&str]) -> BrokerRegistration {
 }
 
 fn partition(topic: &str, index: i32, leader: i32) -> PartitionAssignmentState {
-    PartitionAssignmentState {
-        topic_partition: TopicPartition::new(name(topic), PartitionIndex(index)),
-        controller_epoch: ControllerEpoch(1),
-        leader_and_isr: LeaderAndIsr {
-            leader: BrokerId(leader),
-            leader_epoch: LeaderEpoch(0),
-            isr: vec![BrokerId(1)],
-            partition_epoch: 0,
-        },
-        replicas: vec![BrokerId(1)],
-        adding_replicas: vec![],
-        removing_replicas: vec![],
-        is_new: false,
-        is_recovering: false,
-        offline_replicas: vec![],
-    }
+    let (topic_partition, one) = (TopicPartition::new(name(topic), PartitionIndex(index)), vec![BrokerId(1)]);
+    let mut state = PartitionAssignmentState::at_first(topic_partition, one.clone(), one);
+    state.leader_and_isr.leader = BrokerId(leader);
+    state
 }
 
 fn update(partitions: Vec<PartitionAssignmentState>, ids: &[(&str, u8)]) -> UpdateMetadataRequest {

@@ -17,7 +17,7 @@ use crate::log::{
 };
 use crate::metadata::Cache;
 use crate::metadata::control::{
-    ControlOutcome, ControlSender, LeaderAndIsr, LeaderAndIsrRequest, PartitionAssignmentState, StopReplica,
+    ControlOutcome, ControlSender, LeaderAndIsrRequest, PartitionAssignmentState, StopReplica,
     StopReplicaRequest,
 };
 use crate::model::{
@@ -114,22 +114,11 @@ impl Running {
     }
 
     fn tell(&self, of: &TopicPartition, leader: i32, epoch: i32, is_new: bool) -> ControlOutcome {
-        let state = PartitionAssignmentState {
-            topic_partition: of.clone(),
-            controller_epoch: ControllerEpoch(1),
-            leader_and_isr: LeaderAndIsr {
-                leader: BrokerId(leader),
-                leader_epoch: LeaderEpoch(epoch),
-                isr: vec![BrokerId(leader)],
-                partition_epoch: 0,
-            },
-            replicas: if leader == ME.0 { vec![ME] } else { vec![ME, BrokerId(leader)] },
-            adding_replicas: Vec::new(),
-            removing_replicas: Vec::new(),
-            is_new,
-            is_recovering: false,
-            offline_replicas: Vec::new(),
-        };
+        let leader = BrokerId(leader);
+        let replicas = if leader == ME { vec![ME] } else { vec![ME, leader] };
+        let mut state = PartitionAssignmentState::at_first(of.clone(), replicas, vec![leader]);
+        state.leader_and_isr.leader_epoch = LeaderEpoch(epoch);
+        state.is_new = is_new;
         let request = LeaderAndIsrRequest {
             sender: sender(),
             is_full: false,

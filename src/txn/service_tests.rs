@@ -11,9 +11,7 @@ use super::*;
 use crate::coordination::BoxFuture;
 use crate::coordinator::memory_log::MemoryLog;
 use crate::metadata::Cache;
-use crate::metadata::control::{
-    ControlSender, LeaderAndIsr, PartitionAssignmentState, UpdateMetadataRequest,
-};
+use crate::metadata::control::{ControlSender, PartitionAssignmentState, UpdateMetadataRequest};
 use crate::model::{
     BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, ProducerEpoch, ProducerId,
     Timestamp, TopicName, TopicPartition,
@@ -55,22 +53,8 @@ fn written() -> TopicPartition {
 
 /// Knows who leads the partition that transactions write to.
 fn metadata() -> Arc<Cache> {
-    let partition = PartitionAssignmentState {
-        topic_partition: written(),
-        controller_epoch: ControllerEpoch(1),
-        leader_and_isr: LeaderAndIsr {
-            leader: BrokerId(1),
-            leader_epoch: LeaderEpoch(0),
-            isr: vec![BrokerId(1)],
-            partition_epoch: 0,
-        },
-        replicas: vec![BrokerId(1)],
-        adding_replicas: vec![],
-        removing_replicas: vec![],
-        is_new: false,
-        is_recovering: false,
-        offline_replicas: vec![],
-    };
+    let one = vec![BrokerId(1)];
+    let partition = PartitionAssignmentState::at_first(written(), one.clone(), one);
     let cache = Cache::default();
     cache.apply(UpdateMetadataRequest {
         sender: ControlSender {
