@@ -10,7 +10,6 @@ use protocol_tests::load::cluster::{
     self, Ensemble, Failed, Failure, Members, Move, ReplicatedTopics, TakenOver,
 };
 use protocol_tests::load::{self, Figure, FixedRate, LoadError, Producers};
-use protocol_tests::raise_open_files_limit;
 
 /// Load on a cluster of Kafka brokers.
 #[derive(Parser)]
@@ -120,24 +119,7 @@ struct TopicArguments {
 }
 
 fn main() -> ExitCode {
-    raise_open_files_limit();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("load-cluster: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run(Arguments::parse().command)) {
-        Ok(figures) => {
-            figures.iter().for_each(|figure| println!("{figure}"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("load-cluster: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    load::print_figures("load-cluster", run(Arguments::parse().command))
 }
 
 async fn run(command: Command) -> Result<Vec<Figure>, LoadError> {

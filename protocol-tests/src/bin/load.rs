@@ -9,7 +9,6 @@ use protocol_tests::load::{
     self, Clients, Coordinated, Figure, FixedRate, Generation, LoadError, ManyPartitions, Producers,
     Transactions,
 };
-use protocol_tests::raise_open_files_limit;
 
 /// Load on a Kafka broker.
 #[derive(Parser)]
@@ -152,24 +151,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    raise_open_files_limit();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("load: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run(Arguments::parse().command)) {
-        Ok(figures) => {
-            figures.iter().for_each(|figure| println!("{figure}"));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("load: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    load::print_figures("load", run(Arguments::parse().command))
 }
 
 async fn run(command: Command) -> Result<Vec<Figure>, LoadError> {

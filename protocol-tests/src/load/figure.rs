@@ -1,6 +1,8 @@
 use std::fmt;
+use std::process::ExitCode;
 
 use super::LoadError;
+use crate::raise_open_files_limit;
 
 /// One measured value; its unit is the end of its name. Printed as a line of `NAME<tab>VALUE`.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +20,28 @@ impl Figure {
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\t{:.4}", self.name, self.value)
+    }
+}
+
+/// The whole of a program that takes figures: runs to its end, and prints them or what went wrong.
+pub fn print_figures(program: &str, run: impl Future<Output = Result<Vec<Figure>, LoadError>>) -> ExitCode {
+    raise_open_files_limit();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run) {
+        Ok(figures) => {
+            figures.iter().for_each(|figure| println!("{figure}"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub use clients::{Clients, produce_and_consume};
 pub use connection::LoadConnection;
 pub use coordinators::{Coordinated, await_coordinators, fill_coordinators};
 pub use error::LoadError;
-pub use figure::{Figure, cpu_seconds, cpu_seconds_of, resident_bytes};
+pub use figure::{Figure, cpu_seconds, cpu_seconds_of, print_figures, resident_bytes};
 pub use idle::{IdleConnections, open_idle, prove_normal_client};
 pub use latency::{FixedRate, at_fixed_rate, latency_figures, one_at_a_time};
 pub use limits::{receive_check_write, send_file};

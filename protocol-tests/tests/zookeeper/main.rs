@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use protocol_tests::batch::{self, Batch};
+use protocol_tests::requests::produce_request;
 use protocol_tests::{
     Broker, Connection, Server, Znode, ZooKeeper, command_exists, protocol_tests_dir, wait_for,
 };
@@ -21,10 +22,10 @@ use wire::incremental_alter_configs_request::{
 };
 use wire::init_producer_id_request::InitProducerIdRequest;
 use wire::metadata_request::{MetadataRequest, MetadataRequestTopic};
-use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 
 /// Sessions of 1.5 s, which the test can wait for.
 const SHORT_SESSIONS: &[&str] = &["tickTime=500"];
+const MESSAGE_TOO_LARGE: i16 = 10;
 const SESSION_TIMEOUT: (&str, &str) = ("zookeeper.session.timeout.ms", "1500");
 /// A server that has just started may take its time.
 const CONNECTION_TIMEOUT: (&str, &str) = ("zookeeper.connection.timeout.ms", "30000");
@@ -174,14 +175,20 @@ fn comparable(tree: BTreeMap<String, Znode>) -> BTreeMap<String, String> {
 }
 
 fn produce(connection: &mut Connection, topic: &str, text: &str) {
-    let records = Some(Batch::of(text, 1, 1_500_000_000_000).encode().into());
-    let data = PartitionProduceData { index: 0, records };
-    let topic = TopicProduceData { name: topic.into(), partition_data: vec![data], ..Default::default() };
-    let request =
-        ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
-    wait_for("an acknowledgement", || {
-        (connection.call(9, &request).responses[0].partition_responses[0].error_code == 0).then_some(())
+    wait_for("an acknowledgement", || (produced(connection, topic, text) == 0).then_some(()));
+}
+
+fn wait_until_large_records_are_refused(connection: &mut Connection, topic: &str) {
+    wait_for("the changed setting", || {
+        (produced(connection, topic, &"x".repeat(2_000)) == MESSAGE_TOO_LARGE).then_some(())
     });
+}
+
+/// The error code of the answer to a record.
+fn produced(connection: &mut Connection, topic: &str, text: &str) -> i16 {
+    let batch = Batch::of(text, 1, 1_500_000_000_000).encode();
+    let request = produce_request(topic, -1, vec![(0, batch)]);
+    connection.call(9, &request).responses[0].partition_responses[0].error_code
 }
 
 fn consume(connection: &mut Connection, topic: &str) -> Vec<String> {
@@ -262,15 +269,7 @@ fn an_expired_broker_joins_again_by_itself() {
     produce(&mut connection, "t", "again");
     produce(&mut connection, "u", "again");
     alter(&mut connection, 2, "u", &[("max.message.bytes", "1000")]);
-    wait_for("the changed setting", || {
-        let records = Some(Batch::of(&"x".repeat(2_000), 1, 1_500_000_000_000).encode().into());
-        let data = PartitionProduceData { index: 0, records };
-        let topic = TopicProduceData { name: "u".into(), partition_data: vec![data], ..Default::default() };
-        let request =
-            ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
-        let answer = connection.call(9, &request).responses[0].partition_responses[0].error_code;
-        (answer == 10).then_some(())
-    });
+    wait_until_large_records_are_refused(&mut connection, "u");
     assert_ne!(controllers(&first), controllers(&zookeeper.dump("")));
 }
 
@@ -397,15 +396,7 @@ fn old_tools_work_through_zookeeper() {
         ],
     );
     let mut connection = Connection::open(&broker.address());
-    wait_for("the changed setting", || {
-        let records = Some(Batch::of(&"x".repeat(2_000), 1, 1_500_000_000_000).encode().into());
-        let data = PartitionProduceData { index: 0, records };
-        let topic = TopicProduceData { name: "old".into(), partition_data: vec![data], ..Default::default() };
-        let request =
-            ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![topic], ..Default::default() };
-        let answer = connection.call(9, &request).responses[0].partition_responses[0].error_code;
-        (answer == 10).then_some(())
-    });
+    wait_until_large_records_are_refused(&mut connection, "old");
     run("kafka-topics", &["--delete", "--topic", "old"]);
     wait_for("the end of the topic", || {
         (!zookeeper.dump("").contains_key("/brokers/topics/old")).then_some(())
