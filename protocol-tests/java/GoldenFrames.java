@@ -66,7 +66,8 @@ public final class GoldenFrames {
         try (JarFile file = new JarFile(jar.toFile())) {
             for (var entry : (Iterable<java.util.jar.JarEntry>) file.stream()::iterator) {
                 String path = entry.getName();
-                boolean generated = path.contains("org/apache/kafka/common/message/") || path.contains("/generated/");
+                boolean generated = path.contains("org/apache/kafka/common/message/")
+                    || path.contains("org/apache/kafka/common/metadata/") || path.contains("/generated/");
                 if (!generated || path.contains("$") || !path.endsWith(".class")) {
                     continue;
                 }

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::api_key::api_keys;
-use crate::names::snake;
+use crate::names::{camel, snake};
 use crate::schema::{Field, FieldKind, Kind, Message, Scalar, Struct, Versions};
 
 /// Collects lines.
@@ -32,8 +32,14 @@ pub fn door(messages: &[Message]) -> String {
         out.line(format!("pub mod {module} {{ include!(concat!(env!(\"OUT_DIR\"), \"/{module}.rs\")); }}"));
         out.line(format!("pub use {module}::{name};"));
     }
-    out.line("/// Calls the macro `$with` with a list of all messages, as `kind Name;`, kind being one of");
-    out.line("/// `request`, `response`, `key`, `value` and `data`.");
+    out.line(
+        "/// Reads a record of KRaft's metadata by its type, and shows it with its name; `None` = unknown.",
+    );
+    show_by_type(&mut out, "show_metadata_record", messages, Kind::Metadata);
+    out.line("/// Reads a control record of KRaft's log by its type, and shows it with its name; `None` = unknown.");
+    show_by_type(&mut out, "show_control_record", messages, Kind::Control);
+    out.line("/// Calls the macro `$with` with a list of all messages, as `kind Name;`, kind being one of `request`, `response`,");
+    out.line("/// `key`, `value`, `data`, `metadata` and `control`.");
     out.line("#[macro_export]");
     out.line("macro_rules! for_every_message { ($with:ident) => { $with! {");
     for message in messages {
@@ -42,6 +48,17 @@ pub fn door(messages: &[Message]) -> String {
     }
     out.line("} } }");
     out.0
+}
+
+fn show_by_type(out: &mut Out, function: &str, messages: &[Message], kind: Kind) {
+    out.line(format!("pub fn {function}(record_type: u32, version: i16, r: &mut Reader)"));
+    out.line("-> Result<Option<(&'static str, Shown)>, DecodeError> {");
+    out.line("Ok(Some(match record_type {");
+    for Message { name, id, .. } in messages.iter().filter(|message| message.kind == kind) {
+        out.line(format!("{id} => (\"{name}\", {name}::decode(r, version)?.show(version)),"));
+    }
+    out.line("_ => return Ok(None),");
+    out.line("})) }");
 }
 
 /// One message's file.
@@ -62,6 +79,9 @@ pub fn message(message: &Message) -> String {
         out.line("}");
     }
     implement_kind(&mut out, message);
+    if matches!(message.kind, Kind::Key | Kind::Value | Kind::Metadata | Kind::Control) {
+        message.structs.iter().for_each(|target| implement_show(&mut out, target));
+    }
     format!("{}{}", imports(&out.0), out.0)
 }
 
@@ -107,7 +127,7 @@ fn implement_kind(out: &mut Out, message: &Message) {
         Kind::Value => {
             out.line(format!("impl crate::RecordValue for {name} {{ const RECORD_TYPE: i16 = {id}; }}"))
         }
-        Kind::Response | Kind::Data => {}
+        Kind::Response | Kind::Data | Kind::Metadata | Kind::Control => {}
     }
 }
 
@@ -215,6 +235,33 @@ fn is_default(field: &Field) -> String {
         _ if is_optional(field) => format!("{value}.as_ref().is_some_and(|value| value.is_empty())"),
         _ => format!("{value}.is_empty()"),
     }
+}
+
+/// What Kafka's tools print of a record: the fields that its version has, tagged ones if they say something.
+fn implement_show(out: &mut Out, target: &Struct) {
+    out.line(format!("impl crate::Show for {} {{", target.name));
+    out.line("#[allow(unused_variables, unused_mut)]");
+    out.line("fn show(&self, version: i16) -> crate::Shown {");
+    out.line("let mut fields = Vec::new();");
+    for field in &target.fields {
+        let (placed, tagged) = placed_and_tagged(field, target.versions);
+        let says_something = format!("!({})", is_default(field));
+        let shown = format!(
+            "fields.push((\"{}\", crate::Show::show(&self.{}, version)));",
+            camel(&field.name),
+            snake(&field.name)
+        );
+        if let Some(placed) = placed {
+            let condition = condition(placed, target.versions).unwrap_or_else(|| "true".to_owned());
+            out.line(format!("if {condition} {{ {shown} }}"));
+        }
+        if let Some(tagged) = tagged {
+            let condition = condition(tagged, target.versions).unwrap_or_else(|| "true".to_owned());
+            out.line(format!("if {condition} && {says_something} {{ {shown} }}"));
+        }
+    }
+    out.line("crate::Shown::Fields(fields)");
+    out.line("} }");
 }
 
 // Sizes.

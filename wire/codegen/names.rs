@@ -18,3 +18,10 @@ pub fn snake(name: &str) -> String {
         _ => snake,
     }
 }
+
+/// `PartitionMaxBytes` as `partitionMaxBytes`: how Kafka's tools print it.
+pub fn camel(name: &str) -> String {
+    let mut letters = name.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+    first.into_iter().chain(letters).collect()
+}

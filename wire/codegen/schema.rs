@@ -32,13 +32,16 @@ pub enum Kind {
     Key,
     Value,
     Data,
+    /// A record of KRaft's metadata, or a control record of its log.
+    Metadata,
+    Control,
 }
 
 #[derive(Debug)]
 pub struct Message {
     pub kind: Kind,
     pub name: String,
-    /// API key, or the type of a record.
+    /// API key, or the type of a record; -1 = none.
     pub id: i16,
     pub versions: Versions,
     /// The first flexible version.
@@ -153,6 +156,8 @@ fn parse_head(line: &str) -> Result<Message, String> {
         Some("key") => Kind::Key,
         Some("value") => Kind::Value,
         Some("data") => Kind::Data,
+        Some("metadata") => Kind::Metadata,
+        Some("control") => Kind::Control,
         other => return Err(format!("unknown kind {other:?}")),
     };
     let name = words.next().ok_or("no name")?.to_owned();

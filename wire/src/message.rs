@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use crate::{ApiKey, DecodeError, EncodeError, Reader, Writer};
+use crate::{ApiKey, DecodeError, EncodeError, Reader, Show, Writer};
 
 /// A message with a schema: a request or response body, a record of an internal topic, or other data.
 pub trait Message: Sized + Default {
@@ -43,7 +43,7 @@ pub trait Request: Message {
 }
 
 /// The key of a record in an internal topic: a type number, then the fields.
-pub trait RecordKey: Message {
+pub trait RecordKey: Message + Show {
     /// Which type of record this is, among those of its topic.
     const RECORD_TYPE: i16;
 
@@ -66,7 +66,7 @@ pub trait RecordKey: Message {
 }
 
 /// The value of a record in an internal topic: its version, then the fields.
-pub trait RecordValue: Message {
+pub trait RecordValue: Message + Show {
     /// The type of the key it belongs to.
     const RECORD_TYPE: i16;
 

@@ -13,17 +13,19 @@ import re
 import sys
 import zipfile
 
-JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-share-coordinator")
+JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-share-coordinator",
+        "kafka-metadata")
 NO_KIND = {
     # Hand-written in src/header.rs.
     "RequestHeader", "ResponseHeader",
-    # Records of a KRaft metadata log, which this server has not.
-    "LeaderChangeMessage", "SnapshotHeaderRecord", "SnapshotFooterRecord", "KRaftVersionRecord", "VotersRecord",
     # The older release's name of ListConfigResources.
     "ListClientMetricsResourcesRequest", "ListClientMetricsResourcesResponse",
 }
 KINDS = {"request": "request", "response": "response", "data": "data",
-         "coordinator-key": "key", "coordinator-value": "value"}
+         "coordinator-key": "key", "coordinator-value": "value", "metadata": "metadata"}
+# Control records of KRaft's log, by the type in their key.
+CONTROL = {"LeaderChangeMessage": 2, "SnapshotHeaderRecord": 3, "SnapshotFooterRecord": 4, "KRaftVersionRecord": 5,
+           "VotersRecord": 6}
 
 
 def parse(text):
@@ -39,7 +41,7 @@ def release(lib):
             continue
         with zipfile.ZipFile(jar) as archive:
             for entry in archive.namelist():
-                if re.search(r"(^|/)message/[^/]+\.json$", entry):
+                if re.search(r"(^|/)(message|metadata)/[^/]+\.json$", entry):
                     message = parse(archive.read(entry).decode())
                     messages[message["name"]] = message
     return messages
@@ -153,6 +155,8 @@ class Derivation:
 def derive(name, new, old):
     best = new or old
     kind = KINDS[best["type"]]
+    if name in CONTROL:
+        kind, best = "control", dict(best, apiKey=CONTROL[name])
     if kind == "data" and name.endswith(("Key", "Value")):
         kind = "key" if name.endswith("Key") else "value"
     if kind == "key" and old:
