@@ -1,7 +1,7 @@
 //! Ends transactions in partitions that this broker leads: from coordinators and administrators (KIP-98, KIP-664).
 //!
 //! Behaviour: each partition answers by itself, when its marker is committed and, for offsets of groups, has taken
-//! effect.
+//! effect. A coordinator of our own says in a tagged field that a marker may be there already; it is not written again then.
 //!
 //! Versions: 1 flexible · 2 the protocol's generation (KIP-890), in which a marker has an epoch of its own.
 
@@ -61,7 +61,7 @@ fn to_end(marker: &WritableTxnMarker) -> EndMarkers {
         coordinator_epoch: LeaderEpoch(marker.coordinator_epoch),
         version: TransactionVersion::from_level(marker.transaction_version.into()),
         partitions: named(marker).into_iter().flatten().collect(),
-        may_repeat: false,
+        may_repeat: marker.barnabas_may_repeat,
     }
 }
 

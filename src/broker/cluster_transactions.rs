@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::markers::LocalMarkers;
 use crate::coordination::BoxFuture;
 use crate::interbroker::{MarkersToWrite, PartitionsOfTransaction, Peers, RemoteError};
-use crate::metadata::Cache;
+use crate::metadata::{Cache, Image};
 use crate::model::{BrokerId, TopicPartition};
 use crate::txn::{
     AddPartitions, BrokerUnreachable, EndMarkers, MarkerChannel, MarkerError, MarkerResults,
@@ -50,6 +50,7 @@ fn to_write(end: EndMarkers) -> MarkersToWrite {
         coordinator_epoch: end.coordinator_epoch,
         has_own_epoch: end.version.bumps_epochs(),
         partitions: end.partitions,
+        may_repeat: end.may_repeat,
     }
 }
 
@@ -78,9 +79,8 @@ pub(super) struct ClusterVerifier {
 
 impl ClusterVerifier {
     /// `None` while nobody coordinates.
-    fn coordinator(&self, transactional_id: &str) -> Option<BrokerId> {
+    fn coordinator(&self, image: &Image, transactional_id: &str) -> Option<BrokerId> {
         let partition = self.local.partition_for(transactional_id);
-        let image = self.metadata.image();
         let leader = image.partition(TRANSACTION_STATE_TOPIC, partition)?.leader;
         (leader != BrokerId::NONE).then_some(leader)
     }
@@ -91,9 +91,19 @@ impl ClusterVerifier {
         transaction: PartitionsOfTransaction,
     ) -> Vec<Result<(), TxnError>> {
         let asked = async { self.peers.peer(coordinator)?.add_partitions_to_txn(&transaction).await };
-        match asked.await {
-            Ok(results) => results.into_iter().map(|result| result.map_err(txn_error)).collect(),
-            Err(_) => refused(&transaction.partitions, TxnError::NetworkException),
+        let id = &transaction.transactional_id;
+        let is_replaced = |image: &Image| self.coordinator(image, id) != Some(coordinator);
+        // One that stands still may keep its connection for longer than producers wait.
+        let answered = tokio::select! {
+            biased;
+            answered = asked => answered.ok(),
+            _ = self.metadata.wait_until(is_replaced) => {
+                return refused(&transaction.partitions, TxnError::NotCoordinator);
+            }
+        };
+        match answered {
+            Some(results) => results.into_iter().map(|result| result.map_err(txn_error)).collect(),
+            None => refused(&transaction.partitions, TxnError::NetworkException),
         }
     }
 }
@@ -104,7 +114,7 @@ fn refused(partitions: &[TopicPartition], error: TxnError) -> Vec<Result<(), Txn
 
 impl TransactionVerifier for ClusterVerifier {
     fn verify(&self, request: VerifyPartitions) -> BoxFuture<'_, Vec<Result<(), TxnError>>> {
-        let Some(coordinator) = self.coordinator(&request.transactional_id) else {
+        let Some(coordinator) = self.coordinator(&self.metadata.image(), &request.transactional_id) else {
             let refused = refused(&request.partitions, TxnError::CoordinatorNotAvailable);
             return Box::pin(std::future::ready(refused));
         };
@@ -122,7 +132,7 @@ impl TransactionVerifier for ClusterVerifier {
     }
 
     fn add(&self, request: AddPartitions) -> BoxFuture<'_, Result<(), TxnError>> {
-        let Some(coordinator) = self.coordinator(&request.transactional_id) else {
+        let Some(coordinator) = self.coordinator(&self.metadata.image(), &request.transactional_id) else {
             return Box::pin(std::future::ready(Err(TxnError::CoordinatorNotAvailable)));
         };
         if coordinator == self.me {

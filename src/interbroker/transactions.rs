@@ -18,6 +18,8 @@ pub struct MarkersToWrite {
     /// Markers have epochs of their own (KIP-890).
     pub has_own_epoch: bool,
     pub partitions: Vec<TopicPartition>,
+    /// They may have been written before. In a tagged field of our own, which Apache Kafka's brokers skip.
+    pub may_repeat: bool,
 }
 
 /// Partitions that a producer writes to, and its coordinator has to know of.
@@ -119,6 +121,7 @@ fn marker(end: &MarkersToWrite) -> WritableTxnMarker {
         coordinator_epoch: end.coordinator_epoch.0,
         transaction_version: if end.has_own_epoch { 2 } else { 0 },
         topics: by_topic(&end.partitions).into_iter().map(topic).collect(),
+        barnabas_may_repeat: end.may_repeat,
     }
 }
 

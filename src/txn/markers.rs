@@ -1,6 +1,6 @@
 //! Tells the partitions of a transaction how it ended, until all of them know.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,25 +101,45 @@ struct State {
     runtime: Option<Runtime<TxnShard>>,
     coordinator_epochs: HashMap<PartitionIndex, LeaderEpoch>,
     ends: HashMap<EndKey, OpenEnd>,
+    ends_begun: u64,
     queues: HashMap<BrokerId, Arc<Queue>>,
 }
 
 type EndKey = (PartitionIndex, TransactionalId);
 
+/// One end of all that a transactional id has in its time. A broker may be asked twice about one of them, and an answer
+/// that comes late must not count for the next.
+#[derive(Clone, Debug)]
+struct Ticket {
+    key: EndKey,
+    number: u64,
+}
+
+impl State {
+    fn end(&mut self, ticket: &Ticket) -> Option<&mut OpenEnd> {
+        self.ends.get_mut(&ticket.key).filter(|end| end.number == ticket.number)
+    }
+}
+
 /// An end of which not all partitions know.
 struct OpenEnd {
+    number: u64,
     decided: EndDecided,
     coordinator_epoch: LeaderEpoch,
-    left: BTreeSet<TopicPartition>,
+    /// The partitions that do not know of it, and whether one is being asked: it is not asked twice at once, as the second
+    /// marker could come when the next transaction has begun.
+    left: BTreeMap<TopicPartition, bool>,
     since: Instant,
     /// Some partition was asked more than once.
     is_retried: bool,
+    /// In a while, for what is not asked now.
+    is_to_be_routed: bool,
 }
 
 /// What waits for one broker.
 #[derive(Default)]
 struct Queue {
-    waiting: Mutex<Vec<(EndKey, EndMarkers)>>,
+    waiting: Mutex<Vec<(Ticket, EndMarkers)>>,
     filled: Notify,
 }
 
@@ -132,10 +152,9 @@ impl MarkerSender {
         self.state.lock().runtime = Some(runtime);
     }
 
+    /// What is on its way goes on: the coordinator that decided it is here still, if there was one.
     pub fn elected(&self, partition: PartitionIndex, leader_epoch: LeaderEpoch) {
-        let mut state = self.state.lock();
-        state.ends.retain(|(of, _), _| *of != partition);
-        state.coordinator_epochs.insert(partition, leader_epoch);
+        self.state.lock().coordinator_epochs.insert(partition, leader_epoch);
     }
 
     /// The next coordinator reads from the log what is to be sent.
@@ -157,45 +176,57 @@ impl MarkerSender {
     }
 
     /// Begins to tell the partitions. Returns at once.
-    pub fn begin(self: &Arc<Self>, partition: PartitionIndex, decided: EndDecided) {
+    pub fn begin(self: &Arc<Self>, partition: PartitionIndex, mut decided: EndDecided) {
         let key = (partition, decided.transactional_id.clone());
-        {
+        let number = {
             let mut state = self.state.lock();
             let Some(&coordinator_epoch) = state.coordinator_epochs.get(&partition) else { return };
-            let left = decided.partitions.clone();
+            state.ends_begun += 1;
+            let number = state.ends_begun;
+            let partitions = std::mem::take(&mut decided.partitions);
+            let left = partitions.into_iter().map(|partition| (partition, false)).collect();
             let is_retried = decided.is_resumed;
-            let end = OpenEnd { decided, coordinator_epoch, left, since: Instant::now(), is_retried };
+            let end = OpenEnd {
+                number,
+                decided,
+                coordinator_epoch,
+                left,
+                since: Instant::now(),
+                is_retried,
+                is_to_be_routed: false,
+            };
             state.ends.insert(key.clone(), end);
-        }
-        self.route(vec![key]);
+            number
+        };
+        self.route(vec![Ticket { key, number }]);
     }
 
     /// Gives what is left of ends to the brokers that lead their partitions now.
-    fn route(self: &Arc<Self>, keys: Vec<EndKey>) {
+    fn route(self: &Arc<Self>, tickets: Vec<Ticket>) {
         let image = self.metadata.image();
         let mut again = Vec::new();
         let mut complete = Vec::new();
-        for key in keys {
+        for ticket in tickets {
             let by_leader = {
                 let mut state = self.state.lock();
-                let Some(end) = state.ends.get_mut(&key) else { continue };
+                let Some(end) = state.end(&ticket) else { continue };
+                end.is_to_be_routed = false;
                 let is_old = end.since.elapsed() > UNKNOWN_MAX;
-                let (by_leader, gone, has_homeless) = group_by_leader(&image, &end.left, is_old);
+                let (by_leader, gone, has_homeless) = group_by_leader(&image, end.not_asked(), is_old);
                 for partition in gone {
                     end.left.remove(&partition);
                 }
-                if has_homeless {
-                    again.push(key.clone());
+                if has_homeless && end.will_come_again() {
+                    again.push(ticket.clone());
                 }
                 if end.left.is_empty() {
-                    complete.push(key.clone());
+                    complete.push(ticket.clone());
                 }
-                let markers = |partitions| end.markers(partitions);
-                by_leader.into_iter().map(|(leader, left)| (leader, markers(left))).collect::<Vec<_>>()
+                by_leader.into_iter().map(|(leader, left)| (leader, end.ask(left))).collect::<Vec<_>>()
             };
             for (leader, markers) in by_leader {
                 let queue = self.queue(leader);
-                queue.waiting.lock().push((key.clone(), markers));
+                queue.waiting.lock().push((ticket.clone(), markers));
                 queue.filled.notify_one();
             }
         }
@@ -203,15 +234,15 @@ impl MarkerSender {
         self.route_later(again);
     }
 
-    fn route_later(self: &Arc<Self>, keys: Vec<EndKey>) {
-        if keys.is_empty() {
+    fn route_later(self: &Arc<Self>, tickets: Vec<Ticket>) {
+        if tickets.is_empty() {
             return;
         }
         let sender = Arc::clone(self);
         task::spawn("markers again", async move {
             let mut stopping = sender.shutdown.requested();
             tokio::select! {
-                () = sleep(RETRY_PAUSE) => sender.route(keys),
+                () = sleep(RETRY_PAUSE) => sender.route(tickets),
                 () = &mut stopping => {}
             }
         });
@@ -239,31 +270,47 @@ impl MarkerSender {
             }
             let waiting = std::mem::take(&mut *queue.waiting.lock());
             // An end whose coordinator was replaced is for the next one to send.
-            let (keys, ends): (Vec<EndKey>, Vec<EndMarkers>) = {
-                let state = self.state.lock();
-                waiting.into_iter().filter(|(key, _)| state.ends.contains_key(key)).unzip()
+            let (tickets, ends): (Vec<Ticket>, Vec<EndMarkers>) = {
+                let mut state = self.state.lock();
+                waiting.into_iter().filter(|(ticket, _)| state.end(ticket).is_some()).unzip()
             };
             if ends.is_empty() {
                 continue;
             }
-            match self.channel.write(to, ends.clone()).await {
-                Ok(results) => self.answered(keys, &ends, results),
+            // A broker that stands still may keep its connection: its markers are for those that lead in its place.
+            let written = tokio::select! {
+                biased;
+                written = self.channel.write(to, ends.clone()) => written,
+                () = self.until_replaced(to, &ends) => BrokerUnreachableSnafu { reason: "others lead now" }.fail(),
+            };
+            match written {
+                Ok(results) => self.answered(tickets, &ends, results),
                 Err(error) => {
                     debug!(broker_id = to.0, %error, "markers of transactions were not sent");
-                    self.retry(keys);
+                    self.retry(&tickets, &ends);
                 }
             }
         }
     }
 
-    fn answered(self: &Arc<Self>, keys: Vec<EndKey>, ends: &[EndMarkers], results: Vec<MarkerResults>) {
+    /// Waits until a broker leads none of these partitions.
+    async fn until_replaced(&self, broker: BrokerId, ends: &[EndMarkers]) {
+        let leads = |image: &Image, partition: &TopicPartition| {
+            let known = image.partition(&partition.topic, partition.partition);
+            known.is_some_and(|known| known.leader == broker)
+        };
+        let partitions = ends.iter().flat_map(|end| &end.partitions);
+        self.metadata.wait_until(|image| !partitions.clone().any(|partition| leads(image, partition))).await;
+    }
+
+    fn answered(self: &Arc<Self>, tickets: Vec<Ticket>, ends: &[EndMarkers], results: Vec<MarkerResults>) {
         let (mut again, mut complete) = (Vec::new(), Vec::new());
-        let mut results = results.into_iter();
-        for (key, sent) in keys.into_iter().zip(ends) {
+        let results = results.into_iter().chain(std::iter::repeat_with(Vec::new));
+        for ((ticket, sent), of_end) in tickets.into_iter().zip(ends).zip(results) {
             let mut state = self.state.lock();
-            let Some(end) = state.ends.get_mut(&key) else { continue };
+            let Some(end) = state.end(&ticket) else { continue };
             let mut fate = Fate::Done;
-            let mut of_end = results.next().unwrap_or_default().into_iter();
+            let mut of_end = of_end.into_iter();
             for partition in &sent.partitions {
                 let result = of_end.next().unwrap_or(Err(MarkerError::Unexpected));
                 fate = fate.max(end.take_result(partition, result));
@@ -271,13 +318,15 @@ impl MarkerSender {
             let is_complete = end.left.is_empty();
             match fate {
                 Fate::Fenced => {
-                    state.ends.remove(&key);
+                    state.ends.remove(&ticket.key);
                 }
                 Fate::Again => {
                     end.is_retried = true;
-                    again.push(key);
+                    if end.will_come_again() {
+                        again.push(ticket);
+                    }
                 }
-                Fate::Done if is_complete => complete.push(key),
+                Fate::Done if is_complete => complete.push(ticket),
                 Fate::Done => {}
             }
         }
@@ -285,36 +334,44 @@ impl MarkerSender {
         self.route_later(again);
     }
 
-    fn retry(self: &Arc<Self>, keys: Vec<EndKey>) {
+    /// Whether they were written is not known.
+    fn retry(self: &Arc<Self>, tickets: &[Ticket], sent: &[EndMarkers]) {
+        let mut again = Vec::new();
         {
             let mut state = self.state.lock();
-            for key in &keys {
-                if let Some(end) = state.ends.get_mut(key) {
-                    end.is_retried = true;
+            for (ticket, sent) in tickets.iter().zip(sent) {
+                let Some(end) = state.end(ticket) else { continue };
+                end.is_retried = true;
+                sent.partitions.iter().for_each(|partition| end.may_be_asked(partition));
+                if end.will_come_again() {
+                    again.push(ticket.clone());
                 }
             }
         }
-        self.route_later(keys);
+        self.route_later(again);
     }
 
     /// Tells the coordinator of ends that all partitions know.
-    fn complete(self: &Arc<Self>, keys: Vec<EndKey>) {
-        if keys.is_empty() {
+    fn complete(self: &Arc<Self>, tickets: Vec<Ticket>) {
+        if tickets.is_empty() {
             return;
         }
         let (runtime, commands) = {
             let mut state = self.state.lock();
-            let Some(runtime) = state.runtime.clone() else { return };
-            let ended = keys.into_iter().filter_map(|key| {
-                let end = state.ends.remove(&key)?;
+            let ended = tickets.into_iter().filter_map(|ticket| {
+                state.end(&ticket)?;
+                let end = state.ends.remove(&ticket.key)?;
+                let (partition, transactional_id) = ticket.key;
                 let command = TxnCommand::MarkersWritten {
-                    transactional_id: key.1,
+                    transactional_id,
                     producer_id: end.decided.producer_id,
                     producer_epoch: end.decided.producer_epoch,
                 };
-                Some((key.0, command))
+                Some((partition, command))
             });
-            (runtime, ended.collect::<Vec<_>>())
+            let commands = ended.collect::<Vec<_>>();
+            let Some(runtime) = state.runtime.clone() else { return };
+            (runtime, commands)
         };
         task::spawn("ends of transactions", async move {
             for (partition, command) in commands {
@@ -334,7 +391,28 @@ enum Fate {
 }
 
 impl OpenEnd {
-    fn markers(&self, partitions: Vec<TopicPartition>) -> EndMarkers {
+    fn not_asked(&self) -> impl Iterator<Item = &TopicPartition> {
+        self.left.iter().filter(|(_, is_asked)| !**is_asked).map(|(partition, _)| partition)
+    }
+
+    fn may_be_asked(&mut self, partition: &TopicPartition) {
+        if let Some(is_asked) = self.left.get_mut(partition) {
+            *is_asked = false;
+        }
+    }
+
+    /// Whether somebody has to see to it that it is routed again; nobody does so already.
+    fn will_come_again(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_to_be_routed, true)
+    }
+
+    /// The markers for partitions that one broker leads, which is asked now.
+    fn ask(&mut self, partitions: Vec<TopicPartition>) -> EndMarkers {
+        for partition in &partitions {
+            if let Some(is_asked) = self.left.get_mut(partition) {
+                *is_asked = true;
+            }
+        }
         EndMarkers {
             producer_id: self.decided.producer_id,
             producer_epoch: self.decided.producer_epoch,
@@ -372,6 +450,7 @@ impl OpenEnd {
             ) => {
                 debug!(%transactional_id, producer_id, topic = %partition.topic,
                     partition = partition.partition.0, %error, "a marker was not written yet");
+                self.may_be_asked(partition);
                 return Fate::Again;
             }
         }
@@ -383,9 +462,9 @@ impl OpenEnd {
 type ByLeader = HashMap<BrokerId, Vec<TopicPartition>>;
 
 /// Partitions by leader, those that are gone, and whether some have no leader.
-fn group_by_leader(
+fn group_by_leader<'a>(
     image: &Image,
-    left: &BTreeSet<TopicPartition>,
+    left: impl Iterator<Item = &'a TopicPartition>,
     is_old: bool,
 ) -> (ByLeader, Vec<TopicPartition>, bool) {
     let (mut by_leader, mut gone, mut has_homeless) = (ByLeader::new(), Vec::new(), false);

@@ -12,6 +12,8 @@ mod error;
 mod history_tests;
 mod ids;
 mod markers;
+#[cfg(test)]
+mod markers_tests;
 mod messages;
 mod options;
 mod records;
