@@ -6,8 +6,9 @@
 //!
 //! Until version 3 records are converted to older messages while they are sent (KIP-283), unless the topic's are
 //! that old. What has no messages, such as the ends of transactions, is passed over: Kafka answers with the
-//! beginning of a message there, which clients take for one that is too large. Until version 2, where no limit
-//! counts for all partitions together, each gives at least one batch; Kafka gives nothing.
+//! beginning of a message there, which clients take for one that is too large. Until version 2 limits are hard: a
+//! partition whose first batch is larger gives nothing, or, where nothing is converted, the batch's beginning,
+//! by which clients know that they have to ask for more.
 //!
 //! Versions: 1 throttle time · 2 messages of v1 · 3 limit for all partitions (KIP-74) · 4 read_committed (KIP-98) · 5 log start offset · 7 sessions (KIP-227) · 9 leader epochs (KIP-320) ·
 //! 10 zstd (KIP-110) · 11 rack (KIP-392) · 12 flexible, diverging epochs (KIP-595) · 13 topic ids (KIP-516) ·
@@ -32,7 +33,7 @@ use crate::log::{Conversion, ConversionError, LogError};
 use crate::metadata::Image;
 use crate::model::{BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
 use crate::purgatory::{Changes, Waiter, WatchList};
-use crate::records::{Codec, MessageFormat, RecordsError, TargetCompression};
+use crate::records::{Codec, DownConversion, MessageFormat, RecordsError, TargetCompression};
 use crate::replica::{
     FetchContext, FetchKind, FetchPartition, FetchSessionError, FollowerProgress, Isolation, Partition,
     PartitionChange, PartitionKey, PartitionRead, ReadParameters, ReplicaError, Session, TopicRef,
@@ -295,7 +296,7 @@ async fn read_all(
         let parameters = ReadParameters {
             fetch_offset: partition.fetch_offset,
             bytes_max: usize::try_from(partition.bytes_max).unwrap_or(0).min(bytes_left),
-            at_least_one_batch: !has_data || context.version < 3,
+            at_least_one_batch: !has_data && context.version >= 3,
             isolation: wanted.isolation,
             current_leader_epoch: partition.current_leader_epoch,
             last_fetched_epoch: partition.last_fetched_epoch,
@@ -312,7 +313,10 @@ async fn read_all(
         let result = match &found {
             Ok(found) => match conversion_format(context, found, wanted) {
                 Ok(None) => {
-                    let read = read_for(services, wanted, found, parameters).await;
+                    let read = match context.version {
+                        ..3 => read_cut(services, wanted, found, parameters).await,
+                        3.. => read_for(services, wanted, found, parameters).await,
+                    };
                     read.map_err(|error| error_for(context, &error))
                 }
                 Ok(Some(format)) => read_converted(context, found, parameters, format, &mut conversion).await,
@@ -399,6 +403,25 @@ async fn read_for(
     read_one(partition, parameters).await
 }
 
+/// For clients that are given the beginning of a batch that is larger than their limit.
+async fn read_cut(
+    services: &Services,
+    wanted: &Wanted,
+    partition: &Arc<Partition>,
+    parameters: ReadParameters,
+) -> Result<PartitionRead, ReplicaError> {
+    let limit = parameters.bytes_max;
+    let whole = ReadParameters { at_least_one_batch: true, ..parameters };
+    let mut result = read_for(services, wanted, partition, whole).await?;
+    if let Some(read) = result.read.as_mut().filter(|read| read.size_bytes > limit) {
+        read.size_bytes = limit;
+        read.slices.retain(|_| limit > 0);
+        let cut = u32::try_from(limit).unwrap_or(u32::MAX);
+        read.slices.iter_mut().for_each(|slice| slice.size_bytes = slice.size_bytes.min(cut));
+    }
+    Ok(result)
+}
+
 /// Reads here as long as nothing has to come from the disk, else on the blocking pool.
 async fn read_one(
     partition: &Arc<Partition>,
@@ -444,12 +467,13 @@ async fn read_converted(
     format: MessageFormat,
     conversion: &mut Option<Conversion>,
 ) -> Result<PartitionRead, ErrorCode> {
-    let from = parameters.fetch_offset;
+    let message_size_max = partition.settings().validation.message_size_max;
+    let wanted = DownConversion::new(format, parameters.fetch_offset).with_batches_up_to(message_size_max);
     loop {
         let mut result = read_one(partition, parameters).await.map_err(|error| error_for(context, &error))?;
         let Some(read) = &mut result.read else { return Ok(result) };
         let Some(slice) = read.slices.pop() else { return Ok(result) };
-        match begin_conversion(slice, format, from).await {
+        match begin_conversion(slice, wanted).await {
             Ok(Some(begun)) => {
                 read.size_bytes = begun.size_bytes() as usize;
                 *conversion = Some(begun);

@@ -105,6 +105,11 @@ impl BrokerConfig {
         self.inter_broker_protocol_version
     }
 
+    /// Whether `inter.broker.protocol.version` is this level, as `2.8-IV1`, or a later one.
+    pub fn speaks(&self, level: &str) -> bool {
+        ProtocolVersion::parse(level).is_some_and(|level| self.inter_broker_protocol_version >= level)
+    }
+
     /// Bytes of requests that may be held in memory: `queued.max.request.bytes`, or our own bound.
     pub fn request_memory_max_bytes(&self) -> i64 {
         let read = Reader { values: &self.values };

@@ -293,6 +293,8 @@ mod tests {
         refuses("min.cleanable.dirty.ratio", "1.5", "1.5", "Value must be no more than 1");
         refuses("min.cleanable.dirty.ratio", "abc", "abc", "Not a number of type DOUBLE");
         refuses("compression.gzip.level", "0", "0", "Value must be between 1 and 9 or equal to -1");
+        refuses("compression.lz4.level", "0", "0", "Value must be at least 1");
+        refuses("compression.lz4.level", "18", "18", "Value must be no more than 17");
         refuses("compression.zstd.level", "23", "23", "Value must be no more than 22");
         refuses("compression.zstd.level", "-131073", "-131073", "Value must be at least -131072");
         refuses("message.format.version", "9.9", "9.9", "Version 9.9 is not a valid version");

@@ -4,8 +4,7 @@ use std::io;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::model::Offset;
-use crate::records::{MessageFormat, RecordsError, down_convert};
+use crate::records::{DownConversion, RecordsError, down_convert};
 
 use super::read::FileSlice;
 use super::scan::{BatchScan, ScanError};
@@ -21,8 +20,7 @@ use super::scan::{BatchScan, ScanError};
 #[derive(Debug)]
 pub struct Conversion {
     slice: FileSlice,
-    format: MessageFormat,
-    from: Offset,
+    wanted: DownConversion,
     /// The first batch that shows anything, made already.
     first: Option<Bytes>,
     /// From that batch on.
@@ -45,33 +43,24 @@ const FILL_LENGTH_MIN: u32 = 61;
 
 impl Conversion {
     /// Converts the first batch of `slice` that has anything to show; `None` if no batch has. Uncompressed
-    /// messages before `from` are left out. May wait for the disk.
+    /// messages before the wanted offset are left out. May wait for the disk.
     ///
     /// Errors: [`ConversionError::Records`] if that batch cannot be converted, such as zstd.
     pub fn begin(
         mut slice: FileSlice,
-        format: MessageFormat,
-        from: Offset,
+        wanted: DownConversion,
     ) -> Result<Option<Conversion>, ConversionError> {
         let whole_bytes = slice.size_bytes;
         let mut scan = scan(&slice);
         while let Some(batch) = scan.next()? {
             let whole = slice.clone();
             advance(&mut slice, batch.bytes.len());
-            let first = down_convert(&batch, format, from).map_err(ConversionError::Records)?;
+            let first = down_convert(&batch, &wanted).map_err(ConversionError::Records)?;
             if !first.is_empty() {
                 let size = u32::try_from(first.len()).unwrap_or(u32::MAX);
                 let left_bytes = whole_bytes.max(size);
                 let first = Some(first);
-                return Ok(Some(Conversion {
-                    slice,
-                    format,
-                    from,
-                    first,
-                    whole,
-                    left_bytes,
-                    is_filling: false,
-                }));
+                return Ok(Some(Conversion { slice, wanted, first, whole, left_bytes, is_filling: false }));
             }
         }
         Ok(None)
@@ -120,7 +109,7 @@ impl Conversion {
                 Err(ScanError::Io(error)) => return Err(error),
                 Ok(None) | Err(ScanError::Damaged(_)) => break,
             };
-            let Ok(converted) = down_convert(&batch, self.format, self.from) else { break };
+            let Ok(converted) = down_convert(&batch, &self.wanted) else { break };
             advance(&mut self.slice, batch.bytes.len());
             if pieces.is_empty() && converted.len() >= PIECE_BYTES {
                 return Ok(converted);

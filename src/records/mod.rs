@@ -30,7 +30,7 @@ pub use batch::{Batch, Batches, batches};
 pub use builder::{BatchBuilder, end_transaction_marker};
 pub use codec::Codec;
 pub use control::{EndTransaction, TransactionMarker};
-pub use down_convert::down_convert;
+pub use down_convert::{DownConversion, down_convert};
 pub use error::{RecordError, RecordFault, RecordsError, Refusal};
 pub use format::MessageFormat;
 pub use header::{Attributes, BatchHeader, TimestampType, sequence_plus};

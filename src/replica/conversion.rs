@@ -6,8 +6,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::log::{Conversion, ConversionError, FileSlice};
-use crate::model::Offset;
-use crate::records::MessageFormat;
+use crate::records::DownConversion;
 use crate::runtime::task;
 
 /// Each holds a batch and what becomes of it: this bounds both memory and processors, however many old clients
@@ -17,11 +16,10 @@ static AT_ONCE: Semaphore = Semaphore::const_new(4);
 /// As [`Conversion::begin`].
 pub async fn begin_conversion(
     slice: FileSlice,
-    format: MessageFormat,
-    from: Offset,
+    wanted: DownConversion,
 ) -> Result<Option<Conversion>, ConversionError> {
     let _permit = AT_ONCE.acquire().await;
-    let begun = task::blocking(move || Conversion::begin(slice, format, from)).await;
+    let begun = task::blocking(move || Conversion::begin(slice, wanted)).await;
     begun.unwrap_or_else(|panic| Err(ConversionError::Io(io::Error::other(panic))))
 }
 

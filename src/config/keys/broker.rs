@@ -70,7 +70,7 @@ pub const BROKER: &[Key] = rows! {
     "broker.session.timeout.ms",                    Int,      "9000",                   Any,                      ReadOnly,    KRAFT,         "Time after which a silent KRaft broker is fenced.";
     "client.quota.callback.class",                  Class,    null,                     Any,                      ReadOnly,    JVM,           "A Java class that computes quotas.";
     "compression.gzip.level",                       Int,      "-1",                     GzipLevel,                ClusterWide, Honoured,      "Level used where the broker itself compresses with gzip; -1 = the codec's default.";
-    "compression.lz4.level",                        Int,      "9",                      Between(1, 17),           ClusterWide, Honoured,      "Level used where the broker itself compresses with lz4.";
+    "compression.lz4.level",                        Int,      "9",                      Between(1, 17),           ClusterWide, Honoured,      "Level used where the broker itself compresses with lz4; 9 = the fast compressor, any other = the high one.";
     "compression.type",                             Text,     "producer",               OneOf(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]), ClusterWide, Honoured,      "Codec of stored batches; producer = keep what the producer chose.";
     "compression.zstd.level",                       Int,      "3",                      Between(-131072, 22),     ClusterWide, Honoured,      "Level used where the broker itself compresses with zstd.";
     "connection.failed.authentication.delay.ms",    Int,      "100",                    AtLeast(0),               ReadOnly,    SASL,          "Pause before a connection that failed to authenticate is closed.";

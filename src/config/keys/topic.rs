@@ -28,7 +28,7 @@ macro_rules! rows {
 pub const TOPIC: &[Key] = rows! {
     "cleanup.policy",                          List,    "delete",              OneOf(&["compact", "delete"]), Honoured,    &["log.cleanup.policy"],                  "What happens to old segments: delete, compact, or both.";
     "compression.gzip.level",                  Int,     "-1",                  GzipLevel,                Honoured,    &["compression.gzip.level"],              "Level where the broker itself compresses with gzip; -1 = the codec's default.";
-    "compression.lz4.level",                   Int,     "9",                   Between(1, 17),           Honoured,    &["compression.lz4.level"],               "Level where the broker itself compresses with lz4.";
+    "compression.lz4.level",                   Int,     "9",                   Between(1, 17),           Honoured,    &["compression.lz4.level"],               "Level where the broker itself compresses with lz4; 9 = the fast compressor, any other = the high one.";
     "compression.type",                        Text,    "producer",            OneOf(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]), Honoured,    &["compression.type"],                    "Codec of stored batches; producer = keep what the producer chose.";
     "compression.zstd.level",                  Int,     "3",                   Between(-131072, 22),     Honoured,    &["compression.zstd.level"],              "Level where the broker itself compresses with zstd.";
     "delete.retention.ms",                     Long,    "86400000",            AtLeast(0),               Honoured,    &["log.cleaner.delete.retention.ms"],     "Time a compacted log keeps tombstones.";

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::testing::*;
 use super::super::{Conversion, ConversionError, FileSlice, Log};
 use crate::model::{Offset, Timestamp};
-use crate::records::{Batch, BatchBuilder, Codec, MessageFormat, TransactionMarker, batches};
+use crate::records::{Batch, BatchBuilder, Codec, DownConversion, MessageFormat, TransactionMarker, batches};
 
 fn all_of(log: &Log) -> FileSlice {
     let read = log.read(Offset(0), usize::MAX, log.log_end_offset(), true).unwrap();
@@ -13,7 +13,7 @@ fn all_of(log: &Log) -> FileSlice {
 }
 
 fn begin(log: &Log, format: MessageFormat, from: i64) -> Option<Conversion> {
-    Conversion::begin(all_of(log), format, Offset(from)).unwrap()
+    Conversion::begin(all_of(log), DownConversion::new(format, Offset(from))).unwrap()
 }
 
 /// All that is sent, which must be as much as was announced.
@@ -102,7 +102,7 @@ fn a_batch_that_cannot_be_converted_ends_what_is_sent() {
     assert_eq!(offsets(&sent(begin(&log, MessageFormat::V0, 0).unwrap())), [0]);
     let read = log.read(Offset(1), usize::MAX, log.log_end_offset(), true).unwrap();
     let slice = read.slices.into_iter().next().unwrap();
-    let error = Conversion::begin(slice, MessageFormat::V0, Offset(1)).unwrap_err();
+    let error = Conversion::begin(slice, DownConversion::new(MessageFormat::V0, Offset(1))).unwrap_err();
     assert!(matches!(error, ConversionError::Records(_)), "{error:?}");
 }
 

@@ -23,8 +23,8 @@ enum Encoder {
 const INTO_MEMORY: &str = "compressing into memory does not fail";
 
 impl Deflater {
-    /// Appends to `into`. `level` `None` = the codec's default; out of range, the nearest one. LZ4 and snappy
-    /// have one level only.
+    /// Appends to `into`. `level` `None` = the codec's default; out of range, the nearest one. Snappy has
+    /// one level only.
     pub fn new(codec: Codec, format: MessageFormat, level: Option<i32>, into: Vec<u8>) -> Deflater {
         Deflater(match codec {
             Codec::None => Encoder::None(into),
@@ -36,7 +36,7 @@ impl Deflater {
                 Encoder::Gzip(GzEncoder::new(into, level))
             }
             Codec::Snappy => Encoder::Snappy(Box::new(SnappyWriter::new(into))),
-            Codec::Lz4 => Encoder::Lz4(Lz4Writer::new(format, into)),
+            Codec::Lz4 => Encoder::Lz4(Lz4Writer::new(format, level, into)),
             Codec::Zstd => {
                 let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
                 Encoder::Zstd(zstd::stream::write::Encoder::new(into, level).expect(INTO_MEMORY))

@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use lz4::block::CompressionMode;
 use twox_hash::XxHash32;
 
 use crate::records::MessageFormat;
@@ -20,6 +21,9 @@ const STORED: u32 = 0x8000_0000;
 /// 64 KiB in the block size code of the frame.
 const BLOCK_SIZE_CODE: u8 = 4;
 const BLOCK_SIZE: usize = 64 * 1024;
+/// Kafka's default level, and the one that stands for the fast compressor.
+const FAST_LEVEL: i32 = 9;
+const LEVEL_MIN: i32 = 1;
 
 /// Reads an LZ4 frame as Kafka's `Lz4BlockInputStream` does: blocks must be independent, block checksums are
 /// verified, a content checksum is skipped, and what follows the end mark is not looked at.
@@ -147,17 +151,49 @@ impl Lz4Reader {
 pub(super) struct Lz4Writer {
     into: Vec<u8>,
     block: Vec<u8>,
+    compressor: Compressor,
+}
+
+#[derive(Clone, Copy)]
+enum Compressor {
+    Fast,
+    /// The level of the high compressor: takes many times as long, and saves more.
+    High(i32),
+}
+
+impl Compressor {
+    /// Kafka's levels are those of the high compressor, but for 9: that was the one before there were levels
+    /// (KIP-390), and stays the fast compressor. From 12 on the library's levels are all the same.
+    fn of(level: Option<i32>) -> Compressor {
+        match level {
+            None | Some(FAST_LEVEL) => Compressor::Fast,
+            Some(level) => Compressor::High(level.max(LEVEL_MIN)),
+        }
+    }
+
+    /// Compresses a block into the beginning of `output` and returns its length there.
+    fn compress(self, block: &[u8], output: &mut [u8]) -> usize {
+        const HAS_ROOM: &str = "the output has room for the longest block";
+        match self {
+            Compressor::Fast => lz4_flex::block::compress_into(block, output).expect(HAS_ROOM),
+            Compressor::High(level) => {
+                let mode = CompressionMode::HIGHCOMPRESSION(level);
+                lz4::block::compress_to_buffer(block, Some(mode), false, output).expect(HAS_ROOM)
+            }
+        }
+    }
 }
 
 impl Lz4Writer {
-    pub fn new(format: MessageFormat, mut into: Vec<u8>) -> Lz4Writer {
+    /// `level` as in `compression.lz4.level`; `None` = the default, the fast compressor.
+    pub fn new(format: MessageFormat, level: Option<i32>, mut into: Vec<u8>) -> Lz4Writer {
         let magic_at = into.len();
         into.extend_from_slice(&MAGIC.to_le_bytes());
         let descriptor_at = into.len();
         into.extend_from_slice(&[VERSION | INDEPENDENT_BLOCKS, BLOCK_SIZE_CODE << 4]);
         let checked_from = if format == MessageFormat::V0 { magic_at } else { descriptor_at };
         into.push(header_checksum(&into[checked_from..]));
-        Lz4Writer { into, block: Vec::new() }
+        Lz4Writer { into, block: Vec::new(), compressor: Compressor::of(level) }
     }
 
     pub fn write(&mut self, mut bytes: &[u8]) {
@@ -187,8 +223,7 @@ impl Lz4Writer {
         let size_at = self.into.len();
         let start = size_at + 4;
         self.into.resize(start + lz4_flex::block::get_maximum_output_size(self.block.len()), 0);
-        let compressed = lz4_flex::block::compress_into(&self.block, &mut self.into[start..])
-            .expect("the output has room for the longest block");
+        let compressed = self.compressor.compress(&self.block, &mut self.into[start..]);
         let size = if compressed < self.block.len() {
             self.into.truncate(start + compressed);
             compressed as u32

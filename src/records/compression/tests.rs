@@ -26,7 +26,11 @@ fn inflate(codec: Codec, input: &[u8]) -> Result<Vec<u8>, RecordFault> {
 }
 
 fn deflate(codec: Codec, input: &[u8]) -> Vec<u8> {
-    let mut deflater = Deflater::new(codec, MessageFormat::V2, None, Vec::new());
+    deflate_at(None, codec, input)
+}
+
+fn deflate_at(level: Option<i32>, codec: Codec, input: &[u8]) -> Vec<u8> {
+    let mut deflater = Deflater::new(codec, MessageFormat::V2, level, Vec::new());
     input.chunks(10_000).for_each(|part| deflater.write(part));
     deflater.finish()
 }
@@ -50,6 +54,27 @@ fn what_is_written_reads_back() {
             assert_eq!(inflate(codec, &deflate(codec, &plain)).as_ref(), Ok(&plain), "{codec:?}");
         }
     }
+}
+
+#[test]
+fn every_level_of_lz4_reads_back() {
+    for level in (1..=17).map(Some).chain([None, Some(0), Some(18)]) {
+        for plain in [Vec::new(), vec![1], text(), noise(200_000)] {
+            let compressed = deflate_at(level, Codec::Lz4, &plain);
+            assert_eq!(inflate(Codec::Lz4, &compressed).as_ref(), Ok(&plain), "{level:?}");
+        }
+    }
+}
+
+/// KIP-390: 9 has always been the default, and stands for the fast compressor.
+#[test]
+fn higher_levels_of_lz4_take_less_room_but_for_the_default() {
+    let size = |level| deflate_at(level, Codec::Lz4, &text()).len();
+    let sizes: Vec<usize> = [9, 1, 3, 6, 8, 10, 12].into_iter().map(|level| size(Some(level))).collect();
+    assert!(sizes.is_sorted_by(|left, right| left > right), "{sizes:?}");
+    assert_eq!(size(Some(9)), size(None));
+    // The library has no more levels than these.
+    assert_eq!(size(Some(17)), size(Some(12)));
 }
 
 #[test]

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::model::{LeaderEpoch, Offset, Timestamp};
 use crate::records::{
-    Batch, BatchHeader, Codec, MessageFormat, RecordSetFormat, Refusal, TargetCompression, TimestampType,
-    ValidatedRecords, ValidationRules, batches, down_convert, validate,
+    Batch, BatchHeader, Codec, DownConversion, MessageFormat, RecordSetFormat, Refusal, TargetCompression,
+    TimestampType, ValidatedRecords, ValidationRules, batches, down_convert, validate,
 };
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -151,7 +151,7 @@ fn old_consumers_get_what_kafka_gives_them() {
         let what = format!("case {line}: from {from} to {:?}", case.target);
         let mut converted = Ok(Vec::new());
         for batch in batches(&case.input) {
-            let one = down_convert(&batch.unwrap(), case.target, from);
+            let one = down_convert(&batch.unwrap(), &DownConversion::new(case.target, from));
             converted = converted.and_then(|all| one.map(|one| [all, one.to_vec()].concat()));
         }
         match (converted, case.output) {

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use crate::model::{LeaderEpoch, Offset, Timestamp};
 use crate::records::compression::InflateLimits;
 use crate::records::{
-    Batch, BatchBuilder, BatchHeader, Codec, MessageFormat, RecordFault, RecordSetFormat, RecordView,
-    RecordsError, Refusal, TargetCompression, TimestampType, ValidatedBatch, ValidationRules, batches,
-    down_convert, validate,
+    Batch, BatchBuilder, BatchHeader, Codec, DownConversion, MessageFormat, RecordFault, RecordSetFormat,
+    RecordView, RecordsError, Refusal, TargetCompression, TimestampType, ValidatedBatch, ValidationRules,
+    batches, down_convert, validate,
 };
 
 use super::*;
@@ -366,14 +366,14 @@ fn a_batch_becomes_messages_with_the_same_codec() {
     for format in [MessageFormat::V0, MessageFormat::V1] {
         for codec in OLD_CODECS {
             let batch = Batch::read(v2(codec, &three(50))).unwrap();
-            let converted = down_convert(&batch, format, Offset(0)).unwrap();
+            let converted = down_convert(&batch, &DownConversion::new(format, Offset(0))).unwrap();
             assert_eq!(read(&converted), as_seen_in(format, three(50)), "{format:?} {codec:?}");
             assert!(batches(&converted).all(|message| {
                 let header = message.unwrap().header;
                 header.magic == format.magic() && header.attributes.codec() == Ok(codec)
             }));
             // Only what is not compressed can begin in the middle.
-            let converted = down_convert(&batch, format, Offset(51)).unwrap();
+            let converted = down_convert(&batch, &DownConversion::new(format, Offset(51))).unwrap();
             assert_eq!(read(&converted).len(), if codec == Codec::None { 2 } else { 3 });
         }
     }
@@ -382,7 +382,7 @@ fn a_batch_becomes_messages_with_the_same_codec() {
 #[test]
 fn what_old_consumers_cannot_read_is_left_out_or_refused() {
     let zstd = Batch::read(v2(Codec::Zstd, &three(0))).unwrap();
-    let error = down_convert(&zstd, MessageFormat::V1, Offset(0)).unwrap_err();
+    let error = down_convert(&zstd, &DownConversion::new(MessageFormat::V1, Offset(0))).unwrap_err();
     assert_eq!(error, RecordsError::UnsupportedCodec { codec: Codec::Zstd });
     let marker = crate::records::end_transaction_marker(
         crate::records::TransactionMarker::Commit,
@@ -392,21 +392,21 @@ fn what_old_consumers_cannot_read_is_left_out_or_refused() {
         NOW,
     );
     let marker = Batch::read(marker).unwrap();
-    assert!(down_convert(&marker, MessageFormat::V0, Offset(0)).unwrap().is_empty());
+    assert!(down_convert(&marker, &DownConversion::new(MessageFormat::V0, Offset(0))).unwrap().is_empty());
     let mut with_headers = BatchBuilder::new();
     with_headers.append(NOW, Some(b"k"), Some(b"v"), &[(b"h", Some(b"1")), (b"h", None)]);
     let with_headers = Batch::read(with_headers.build()).unwrap();
-    let converted = down_convert(&with_headers, MessageFormat::V1, Offset(0)).unwrap();
+    let converted = down_convert(&with_headers, &DownConversion::new(MessageFormat::V1, Offset(0))).unwrap();
     assert_eq!(read(&converted), [(0, NOW.0, Some(b"k".to_vec()), Some(b"v".to_vec()))]);
 }
 
 #[test]
 fn a_message_that_is_old_enough_stays_as_it_is() {
     let v0 = Batch::read(set(MessageFormat::V0, Codec::Gzip, &three(0))).unwrap();
-    let converted = down_convert(&v0, MessageFormat::V1, Offset(0)).unwrap();
+    let converted = down_convert(&v0, &DownConversion::new(MessageFormat::V1, Offset(0))).unwrap();
     assert_eq!(converted.as_ptr(), v0.bytes.as_ptr());
     let v1 = Batch::read(set(MessageFormat::V1, Codec::Gzip, &three(7))).unwrap();
-    let converted = down_convert(&v1, MessageFormat::V0, Offset(0)).unwrap();
+    let converted = down_convert(&v1, &DownConversion::new(MessageFormat::V0, Offset(0))).unwrap();
     assert_eq!(read(&converted), without_times(three(7)));
 }
 
@@ -418,6 +418,18 @@ fn times_are_found_inside_wrappers() {
     assert_eq!(find(0, 42), Some((Offset(42), Timestamp(2_000))));
     assert_eq!(find(3_001, 0), None);
     assert_eq!(batch.record_with_max_timestamp().unwrap(), Some((Offset(41), Timestamp(3_000))));
+}
+
+#[test]
+fn a_record_that_inflates_to_more_than_its_topic_may_hold_is_not_converted() {
+    let value = vec![0; 33 << 20];
+    let batch = validate(v2(Codec::Gzip, &[(0, 1_000, None, Some(value.clone()))]), &rules(), NOW);
+    let batch = Batch::read(stored(&[batch.unwrap().batches.remove(0)], 0)).unwrap();
+    let wanted = DownConversion::new(MessageFormat::V1, Offset(0));
+    assert!(down_convert(&batch, &wanted).is_err());
+    let converted = down_convert(&batch, &wanted.with_batches_up_to(40 << 20)).unwrap();
+    let record = Batch::read(converted).unwrap().records().unwrap().next().unwrap().unwrap();
+    assert_eq!(record.value.as_deref(), Some(&value[..]));
 }
 
 fn any_bytes() -> impl Strategy<Value = Option<Vec<u8>>> {
@@ -441,7 +453,7 @@ proptest! {
         for format in way {
             let batch = validate(sent, &rules(), NOW).unwrap().batches.remove(0);
             let log = stored(&[batch], base);
-            let converted = down_convert(&Batch::read(log).unwrap(), format, Offset(0)).unwrap();
+            let converted = down_convert(&Batch::read(log).unwrap(), &DownConversion::new(format, Offset(0))).unwrap();
             expected = as_seen_in(format, expected);
             let at_base: Vec<Plain> =
                 expected.iter().cloned().map(|(offset, t, k, v)| (offset + base, t, k, v)).collect();
@@ -470,7 +482,7 @@ proptest! {
             let _ = validate(input.clone(), &rules(), NOW);
             if let Ok(batch) = Batch::read(input) {
                 let _ = batch.records().map(|records| records.count());
-                let _ = down_convert(&batch, MessageFormat::V0, Offset(0));
+                let _ = down_convert(&batch, &DownConversion::new(MessageFormat::V0, Offset(0)));
             }
         }
     }
