@@ -25,9 +25,6 @@ use crate::model::{
 };
 use crate::security::{Operation, Resource};
 
-/// The request's type that names all replicas of the broker.
-const FULL: i8 = 2;
-
 pub async fn handle(
     services: &Services,
     context: &RequestContext,
@@ -109,7 +106,6 @@ fn domain(request: LeaderAndIsrRequest) -> control::LeaderAndIsrRequest {
     });
     control::LeaderAndIsrRequest {
         sender: sender(request.controller_id, request.controller_epoch, request.broker_epoch),
-        is_full: request.r#type == FULL,
         partitions,
         topic_ids,
         live_leaders: leaders.collect(),

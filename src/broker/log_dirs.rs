@@ -31,6 +31,7 @@ impl LogDirFailures {
         // Those that failed before the start are told of in the answers to the controller's first requests.
         let mut known: HashSet<PathBuf> = paths(&logs.offline_directories());
         let mut stopping = shutdown.requested();
+        let mut is_told = true;
         loop {
             let offline = logs.offline_directories();
             let failed = paths(&offline);
@@ -42,26 +43,32 @@ impl LogDirFailures {
             }
             if failed.len() > known.len() {
                 known = failed;
-                tokio::select! {
-                    () = self.let_go() => {}
-                    () = &mut stopping => return,
-                }
+                let lost = self.local.drop_offline_replicas().await;
+                warn!(replicas = lost, "a log directory has failed: its replicas are offline");
+                is_told = false;
             }
+            // More of them may fail before the controller can be told.
             tokio::select! {
+                () = self.tell_until_heard(), if !is_told => is_told = true,
                 () = logs.directory_failed() => {}
                 () = &mut stopping => return,
             }
         }
     }
 
-    async fn let_go(&self) {
-        let lost = self.local.drop_offline_replicas().await;
-        warn!(replicas = lost, "a log directory has failed: its replicas are offline");
-        while let Err(error) = self.tell_controller().await {
-            warn!(%error, "the controller is not told of the failed log directory, trying again");
+    async fn tell_until_heard(&self) {
+        loop {
+            match self.tell_controller().await {
+                Ok(()) => return info!("the controller is told of the failed log directory"),
+                Err(error @ StoreError::Failed { .. }) => {
+                    return warn!(%error, "the controller is not told of the failed log directory");
+                }
+                Err(error) => {
+                    warn!(%error, "the controller is not told of the failed log directory, trying again");
+                }
+            }
             sleep(RETRY_PAUSE).await;
         }
-        info!("the controller is told of the failed log directory");
     }
 
     async fn tell_controller(&self) -> Result<(), StoreError> {

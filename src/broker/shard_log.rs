@@ -92,8 +92,7 @@ impl ShardLog for ReplicaShardLog {
             let end = partition.log().log_end_offset();
             let mut from = partition.log().log_start_offset();
             while from < end {
-                let role = partition.role();
-                if !role.is_leader || role.leader_epoch != leader_epoch {
+                if !partition.role().has_led_since(leader_epoch) {
                     return Err(ReadError::NotLeaderOfShard);
                 }
                 let (chunk, next) = read_chunk(Arc::clone(&partition), from, end).await?;

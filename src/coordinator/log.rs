@@ -12,8 +12,8 @@ pub trait ShardLog: Send + Sync + 'static {
     /// Appends one batch, written in the order of the calls.
     ///
     /// On `Ok` the batch stands in the leader's log and takes its place before every later append; whether it
-    /// lasts is told by [`Appended::committed`]. On `Err` nothing was appended. A `leader_epoch` that is not
-    /// the log's current one is [`WriteError::NotLeader`], so that a shard which lost its partition cannot
+    /// lasts is told by [`Appended::committed`]. On `Err` nothing was appended. A broker that has not led without a
+    /// break since `leader_epoch` gets [`WriteError::NotLeader`], so that a shard which lost its partition cannot
     /// write behind the back of its successor. A transaction's batch needs the guard it was verified with, or
     /// an open transaction: otherwise it is [`WriteError::NotInTransaction`].
     fn append(
@@ -41,7 +41,8 @@ pub struct Appended {
     /// Resolves `Ok` when the high watermark has passed the batch. Batches commit in the order of their
     /// appends. [`WriteError::NotEnoughReplicasAfterAppend`] means that it has passed but fewer replicas than
     /// `min.insync.replicas` hold the batch: it stays in the log. Takes as long as it takes: the runtime looks
-    /// after the time, and wants to know also of a late batch how it ended.
+    /// after the time, and wants to know also of a late batch how it ended. A newer epoch of the same leader does
+    /// not end it.
     pub committed: BoxFuture<'static, Result<(), WriteError>>,
 }
 

@@ -72,8 +72,6 @@ struct Handle<S: Shard> {
     commands: mpsc::Sender<Box<Envelope<S>>>,
     is_loaded: Arc<AtomicBool>,
     _stop: oneshot::Sender<()>,
-    /// Resolves when the task has ended.
-    ended: oneshot::Receiver<()>,
 }
 
 impl<S: Shard> Clone for Runtime<S> {
@@ -93,7 +91,9 @@ impl<S: Shard> Runtime<S> {
         Runtime { shared: Arc::new(shared) }
     }
 
-    /// This broker leads the partition from this epoch on: its shard is loaded and then answers.
+    /// This broker leads the partition from this epoch on: its shard is loaded and then answers. A shard that is here
+    /// stays: the leader has a new epoch whenever a replica goes or the assignment changes, and its log is what the shard
+    /// has written.
     ///
     /// Must be called within a tokio runtime. News that are not newer than what is known are ignored.
     pub fn on_elected(&self, partition: PartitionIndex, leader_epoch: LeaderEpoch) {
@@ -106,9 +106,8 @@ impl<S: Shard> Runtime<S> {
         if place.leader_epoch >= leader_epoch {
             return;
         }
-        let predecessor = place.handle.take().map(|handle| handle.ended);
         place.leader_epoch = leader_epoch;
-        place.handle = Some(self.start_shard(partition, leader_epoch, predecessor));
+        place.handle.get_or_insert_with(|| self.start_shard(partition, leader_epoch));
     }
 
     /// Another broker leads the partition since this epoch, or (`None`) the partition is gone: waiting requests
@@ -160,28 +159,15 @@ impl<S: Shard> Runtime<S> {
         self.shared.is_stopped.load(Ordering::Acquire)
     }
 
-    fn start_shard(
-        &self,
-        partition: PartitionIndex,
-        leader_epoch: LeaderEpoch,
-        predecessor: Option<oneshot::Receiver<()>>,
-    ) -> Handle<S> {
+    fn start_shard(&self, partition: PartitionIndex, leader_epoch: LeaderEpoch) -> Handle<S> {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (stop, stopped) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
         let is_loaded = Arc::new(AtomicBool::new(false));
         let topic_partition = TopicPartition::new(self.shared.parts.topic.clone(), partition);
         let task =
             ShardTask::new(Arc::clone(&self.shared), topic_partition, leader_epoch, Arc::clone(&is_loaded));
-        task::spawn_owner("coordinator shard", async move {
-            // The predecessor's last append must be in the log before it is read.
-            if let Some(predecessor) = predecessor {
-                let _ = predecessor.await;
-            }
-            task.run(receiver, stopped).await;
-            drop(end);
-        });
-        Handle { commands, is_loaded, _stop: stop, ended }
+        task::spawn_owner("coordinator shard", task.run(receiver, stopped));
+        Handle { commands, is_loaded, _stop: stop }
     }
 
     fn loaded_shard(&self, partition: PartitionIndex) -> Result<mpsc::Sender<Box<Envelope<S>>>, CallError> {

@@ -15,11 +15,10 @@ use crate::records::{
 
 use super::config::LogConfig;
 use super::error::*;
-use super::marks::Mark;
 use super::partition_log::{Log, Writer};
 use super::producer_state::{Checked, ProducerAppend, ProducerRules};
 use super::room::Claim;
-use super::segment::{RecordSet, Segment};
+use super::segment::Segment;
 
 /// What an append did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +51,7 @@ pub(super) struct WaitingAppend {
     outcome: Mutex<Option<Result<AppendInfo, LogError>>>,
 }
 
-/// Records to append together, in one segment and as one entry for the indexes.
+/// Records to append together, in one segment.
 pub(super) struct Request {
     batches: Vec<ValidatedBatch>,
     size_bytes: u64,
@@ -254,8 +253,12 @@ impl Log {
                 Numbering::AsIs => !active.can_hold(last.header.last_offset()),
             });
         }
+        let batches = writer.group.prefixes.len() + request.batches.len();
+        let bytes = writer.group.size_bytes + request.size_bytes;
+        // What is appended together gets an entry for each batch, but between two of them lies an interval.
+        let news = batches.min(1 + (bytes / (u64::from(config.index_interval_bytes) + 1)) as usize);
         let is_full = |entries: usize, entry_bytes: u32| {
-            entries + writer.group.admitted.len() >= (config.segment_index_bytes / entry_bytes) as usize
+            entries + news > (config.segment_index_bytes / entry_bytes) as usize
         };
         let last_offset = match request.numbering {
             Numbering::Leader(_) => self.next_offset(writer).plus(count_offsets(&request.batches)),
@@ -425,8 +428,14 @@ impl Log {
         let headers = group.admitted.iter().flat_map(|admitted| &admitted.headers);
         let outcome = self
             .note_epochs(headers)
-            .and_then(|()| self.write_records(&active, &group, requests))
-            .and_then(|()| self.apply_producers(writer, &active, std::mem::take(&mut group.producers)));
+            .and_then(|()| self.note_aborted(writer, &active, &group.producers))
+            .and_then(|noted| {
+                self.write_records(&active, &group, requests)
+                    .inspect_err(|_| self.withdraw_aborted(&active, noted))
+            });
+        if outcome.is_ok() {
+            self.apply_producers(writer, std::mem::take(&mut group.producers));
+        }
         for admitted in group.admitted.drain(..) {
             let Some(request) = requests.get(admitted.request) else { continue };
             let result = match &outcome {
@@ -464,16 +473,7 @@ impl Log {
         let (Some(first), Some(last)) = (admitted.headers.first(), admitted.headers.last()) else {
             return self.info(request, self.log_end_offset(), self.log_end_offset().plus(-1));
         };
-        let mut position = active.size_bytes();
-        let ends = admitted.headers.iter().map(|header| {
-            position += header.size_bytes() as u32;
-            Mark { offset: header.next_offset(), position }
-        });
-        active.note(
-            &record_set(&admitted.headers, request.size_bytes as u32),
-            ends,
-            config.index_interval_bytes,
-        );
+        active.note(&admitted.headers, config.index_interval_bytes);
         self.log_end_offset.store(last.next_offset().0, Ordering::Release);
         let info = self.info(request, first.base_offset, last.last_offset());
         AppendInfo { flush: self.flush_wanted(active, last.next_offset(), config), ..info }
@@ -496,11 +496,11 @@ impl Log {
         &self,
         headers: impl Iterator<Item = &'a BatchHeader> + Clone,
     ) -> Result<(), LogError> {
-        if self.is_epochs_file_stale.load(Ordering::Acquire) {
-            self.write_epochs()?;
-        }
         if headers.clone().any(|header| header.magic < 2) {
             return self.forget_epochs();
+        }
+        if self.is_epochs_file_stale.load(Ordering::Acquire) {
+            self.write_epochs()?;
         }
         let latest = self.latest_epoch();
         let mut news = headers.filter(|header| header.leader_epoch > latest).peekable();
@@ -556,22 +556,4 @@ fn count_offsets(batches: &[ValidatedBatch]) -> i64 {
 
 fn first_bytes(batch: &Bytes) -> [u8; BatchHeader::PREFIX] {
     batch.first_chunk().copied().expect("a batch that was read whole is longer than this")
-}
-
-/// What the indexes are told of batches that were appended together.
-pub(super) fn record_set(headers: &[BatchHeader], size_bytes: u32) -> RecordSet {
-    let mut set = RecordSet {
-        size_bytes,
-        last_offset: headers.last().map_or(Offset::NONE, BatchHeader::last_offset),
-        first_timestamp: headers.first().map_or(Timestamp::NONE, |first| first.max_timestamp),
-        max_timestamp: Timestamp::NONE,
-        max_timestamp_offset: Offset::NONE,
-    };
-    for header in headers {
-        if header.max_timestamp > set.max_timestamp {
-            set.max_timestamp = header.max_timestamp;
-            set.max_timestamp_offset = header.last_offset();
-        }
-    }
-    set
 }

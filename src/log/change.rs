@@ -8,6 +8,7 @@ use snafu::ensure;
 use crate::model::{Offset, Timestamp};
 
 use super::config::LogConfig;
+use super::directory::Delay;
 use super::error::{LogError, OffsetOutOfRangeSnafu};
 use super::names::FileKind;
 use super::partition_log::{Log, Writer};
@@ -115,13 +116,13 @@ impl Log {
 
     /// Renames the files of segments that are out of the list, and of the snapshots at their bases.
     pub(super) fn delete_segments(&self, segments: &[Arc<Segment>], now: Timestamp) -> Result<(), LogError> {
-        let due = now.plus_ms(self.config_now().file_delete_delay_ms);
+        let delay = Delay { since: now, ms: self.config_now().file_delete_delay_ms };
         for segment in segments {
             segment.note_deleted();
             segment.close();
             for kind in FileKind::OF_SEGMENT.into_iter().chain([FileKind::ProducerSnapshot]) {
                 let path = self.place.join(&kind.name(segment.base_offset));
-                let renamed = self.place.directory.delete_later(&path, due);
+                let renamed = self.place.directory.delete_later(&path, delay);
                 self.place.check(renamed, "deleting", &path)?;
             }
         }
@@ -177,6 +178,8 @@ impl Log {
         let kept = segments.partition_point(|segment| segment.base_offset <= offset).max(1);
         let (kept, cut) = segments.split_at(kept);
         let Some((last, older)) = kept.split_last() else { return Ok(()) };
+        // All that takes room comes before anything is changed: on a full disk the log stays as it is.
+        last.write_out(&self.place)?;
         // Whatever is written from here on must not be taken for durable after a power loss. Of a batch that is cut
         // nothing is left.
         self.lower_checkpoints(last.batch_start(&self.place, offset)?)?;
@@ -215,7 +218,6 @@ impl Log {
     fn shorten(&self, segment: &Segment, offset: Offset, now: Timestamp) -> Result<Segment, LogError> {
         let place = &self.place;
         let size_bytes = segment.position_of(place, offset)?.unwrap_or_else(|| segment.size_bytes());
-        segment.write_out(place)?;
         let relative = offset.since(segment.base_offset);
         let offset_index = segment.offset_index.shortened(place, |entry| {
             i64::from(entry.relative_offset) < relative && entry.position < size_bytes

@@ -24,6 +24,8 @@ pub enum CheckpointError {
     MalformedLine { line: usize, text: String },
     #[snafu(display("{expected} entries are declared, {found} are there"))]
     WrongCount { expected: usize, found: usize },
+    #[snafu(display("its end is missing"))]
+    CutOff,
     #[snafu(display("`{key}` is missing"))]
     MissingKey { key: &'static str },
     #[snafu(display("`{key}` is malformed: `{value}`"))]
@@ -51,8 +53,12 @@ pub fn format_offsets<'a>(entries: impl ExactSizeIterator<Item = (&'a TopicParti
     )
 }
 
-/// Reads a partition's `leader-epoch-checkpoint`.
+/// Reads a partition's `leader-epoch-checkpoint`. An empty file has no entries.
+///
+/// It is not synced when it is written: a power loss may leave its beginning, up to the middle of the last number.
 pub fn parse_leader_epochs(text: &str) -> Result<Vec<EpochEntry>, CheckpointError> {
+    let is_whole = text.ends_with('\n') && text.lines().nth(1).is_some();
+    ensure!(text.is_empty() || is_whole, CutOffSnafu);
     parse_entries(text, |line| {
         let [epoch, start_offset] = fields(line)?;
         Some(EpochEntry {
@@ -290,6 +296,17 @@ mod tests {
         for line in ["a 0", "a 0 1 2", "a x 1", "a/b 0 1", "a 0 99999999999999999999", ""] {
             refuses(&format!("0\n1\n{line}\n"), MalformedLine { line: 3, text: line.into() });
         }
+    }
+
+    #[test]
+    fn the_beginning_of_a_file_of_leader_epochs_is_refused() {
+        let entry = |epoch, offset| EpochEntry { epoch: LeaderEpoch(epoch), start_offset: Offset(offset) };
+        let whole = format_leader_epochs(&[entry(0, 0), entry(8, 377), entry(11, 453)]);
+        for end in 1..whole.len() {
+            assert!(parse_leader_epochs(&whole[..end]).is_err(), "{}", &whole[..end]);
+        }
+        assert_eq!(parse_leader_epochs("0\n0\n"), Ok(Vec::new()));
+        assert_eq!(parse_leader_epochs(""), Ok(Vec::new()));
     }
 
     #[test]

@@ -95,7 +95,27 @@ impl WhichCheckpoint {
 #[derive(Debug)]
 struct Doomed {
     path: PathBuf,
-    due: Timestamp,
+    delay: Delay,
+}
+
+/// How long something waits for its removal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delay {
+    pub(super) since: Timestamp,
+    pub(super) ms: i64,
+}
+
+impl Delay {
+    pub(super) fn none(now: Timestamp) -> Delay {
+        Delay { since: now, ms: 0 }
+    }
+
+    /// Whether it is over. It begins anew where the clock was set back behind its begin, by a year perhaps: room must not
+    /// wait for that. Kafka waits.
+    fn is_over(&mut self, now: Timestamp) -> bool {
+        self.since = self.since.min(now);
+        self.since.plus_ms(self.ms) <= now
+    }
 }
 
 impl LogDirectory {
@@ -188,27 +208,27 @@ impl LogDirectory {
 }
 
 impl LogDirectory {
-    /// Gives a file, if it is there, the suffix `.deleted`, and removes it from `due` on.
-    pub(super) fn delete_later(&self, path: &Path, due: Timestamp) -> io::Result<()> {
+    /// Gives a file, if it is there, the suffix `.deleted`, and removes it when the delay is over.
+    pub(super) fn delete_later(&self, path: &Path, delay: Delay) -> io::Result<()> {
         let mut doomed = path.as_os_str().to_owned();
         doomed.push(".deleted");
         let doomed = PathBuf::from(doomed);
         match self.fs.rename(path, &doomed) {
-            Ok(()) => self.remove_later(doomed, due),
+            Ok(()) => self.remove_later(doomed, delay),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Removes a file or a directory with all that is in it from `due` on.
-    pub(super) fn remove_later(&self, path: PathBuf, due: Timestamp) {
-        self.doomed.lock().push(Doomed { path, due });
+    /// Removes a file or a directory with all that is in it when the delay is over.
+    pub(super) fn remove_later(&self, path: PathBuf, delay: Delay) {
+        self.doomed.lock().push(Doomed { path, delay });
     }
 
     /// Removes what is due; answers how much that was.
     pub(super) fn remove_due(&self, now: Timestamp) -> Result<usize, LogError> {
-        self.remove_those(|doomed| doomed.due <= now)
+        self.remove_those(|doomed| doomed.delay.is_over(now))
     }
 
     /// Removes what waits for its removal, whenever it is due.
@@ -216,9 +236,9 @@ impl LogDirectory {
         self.remove_those(|_| true)
     }
 
-    fn remove_those(&self, is_due: impl Fn(&Doomed) -> bool) -> Result<usize, LogError> {
+    fn remove_those(&self, is_due: impl Fn(&mut Doomed) -> bool) -> Result<usize, LogError> {
         self.ensure_online()?;
-        let due: Vec<Doomed> = self.doomed.lock().extract_if(.., |doomed| is_due(doomed)).collect();
+        let due: Vec<Doomed> = self.doomed.lock().extract_if(.., is_due).collect();
         for doomed in &due {
             let removed = match self.fs.metadata(&doomed.path) {
                 Ok(found) if found.is_directory => self.fs.remove_dir_all(&doomed.path),
@@ -352,18 +372,19 @@ impl LogDirectory {
         self.amend(WhichCheckpoint::Cleaner, lower)
     }
 
-    /// Takes logs that are deleted out of all checkpoints, lest a later log of the same name is taken for them.
+    /// Takes logs that are deleted out of all checkpoints, lest a later log of the same name is taken for them. On a full
+    /// disk they are out of what is known, and go from the files with the next change.
     pub(super) fn forget(&self, deleted: &[TopicPartition]) -> Result<(), LogError> {
-        for which in WhichCheckpoint::ALL {
+        let forgotten = WhichCheckpoint::ALL.map(|which| {
             self.amend(which, |offsets| {
                 let before = offsets.len();
                 for deleted in deleted {
                     offsets.remove(deleted);
                 }
                 offsets.len() < before
-            })?;
-        }
-        Ok(())
+            })
+        });
+        forgotten.into_iter().collect()
     }
 }
 

@@ -40,7 +40,7 @@ impl Log {
         self.is_dirty() && now.since_ms(last_flush) >= self.config_now().flush_ms
     }
 
-    fn is_dirty(&self) -> bool {
+    pub(super) fn is_dirty(&self) -> bool {
         self.recovery_point() < self.log_end_offset()
     }
 
@@ -59,8 +59,7 @@ impl Log {
             FlushWanted::Everything => self.log_end_offset(),
             FlushWanted::Nothing | FlushWanted::RolledSegments => self.active_segment_base_offset(),
         };
-        // What an empty log wrongly says of epochs is put right when it is loaded.
-        if self.is_dirty() && self.is_epochs_file_stale.load(Ordering::Acquire) {
+        if self.is_epochs_file_wanted() {
             unless_full(self.write_epochs())?;
         }
         for segment in self.unflushed_segments(end) {
@@ -122,7 +121,7 @@ impl Log {
     pub(super) fn write_out_for_shutdown(&self) -> Result<bool, LogError> {
         let mut writer = self.writer.lock();
         self.ensure_open()?;
-        if self.is_dirty() && self.is_epochs_file_stale.load(Ordering::Acquire) {
+        if self.is_epochs_file_wanted() {
             self.write_epochs()?;
         }
         self.write_snapshot(&mut writer, self.log_end_offset())?;

@@ -62,6 +62,13 @@ impl Listing {
     }
 }
 
+/// Where the producer snapshots of a log that is open are. Touches nothing: what else lies there may be a compaction's,
+/// which goes on, or wait for its deletion.
+pub(super) fn snapshots(place: &Place) -> Result<BTreeSet<Offset>, LogError> {
+    let live = Files::read(place)?.live.into_iter();
+    Ok(live.filter(|(_, kind)| *kind == FileKind::ProducerSnapshot).map(|(offset, _)| offset).collect())
+}
+
 #[derive(Default)]
 struct Files {
     live: BTreeSet<(Offset, FileKind)>,

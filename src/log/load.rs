@@ -11,15 +11,14 @@ use crate::model::{Offset, Timestamp, TopicId};
 use crate::records::{Batch, BatchHeader};
 use crate::runtime::fs::OpenMode;
 
-use super::append::{is_in_order, record_set};
+use super::append::is_in_order;
 use super::checkpoint;
 use super::config::LogConfig;
-use super::directory::Place;
+use super::directory::{Delay, Place};
 use super::epoch_cache::LeaderEpochCache;
 use super::error::{DamagedSnafu, LogError, SegmentOverflowSnafu, StoppedSnafu, unless_full};
 use super::index::{Entry, Index, OffsetEntry, TimeEntry, Waiting};
 use super::listing::Listing;
-use super::marks::Mark;
 use super::names::FileKind;
 use super::partition_log::{LEADER_EPOCH_CHECKPOINT, Loaded, PARTITION_METADATA};
 use super::producers::{Replay, ReplayStart, shorten_transaction_index};
@@ -98,6 +97,7 @@ fn load_unsplit(place: &Place, options: &LoadOptions<'_>) -> Result<Loaded, LogE
         // What the last process did to the directory may not be durable either.
         is_changed: listing.is_changed || !options.is_clean,
         is_epochs_changed: false,
+        has_learned_epochs: false,
         is_recovered: false,
     };
     loading.open_segments(&listing)?;
@@ -126,6 +126,8 @@ struct Loading<'a> {
     unsafe_from: UnsafePart,
     is_changed: bool,
     is_epochs_changed: bool,
+    /// Of records that are there.
+    has_learned_epochs: bool,
     is_recovered: bool,
 }
 
@@ -339,8 +341,8 @@ impl Loading<'_> {
         }
     }
 
-    /// The same segment without its last index entry. That stands for several batches, appended together, which
-    /// are read one by one now and may get entries of their own: those must not lie below it.
+    /// The same segment without its last index entry. Of a Kafka before 3.9.2 that stands for several batches, appended
+    /// together, which are read one by one now and may get entries of their own: those must not lie below it.
     fn without_entry(&self, segment: Segment, last: OffsetEntry) -> Result<Segment, LogError> {
         let Segment { base_offset, time_index, .. } = segment;
         let offset_index =
@@ -375,11 +377,57 @@ impl Loading<'_> {
 
     /// Learns from the records that are not in doubt where epochs begin: no file says it.
     fn rebuild_epochs(&mut self) -> Result<(), LogError> {
-        for segment in self.segments.clone() {
+        self.learn_epochs(Offset::ZERO, Offset(i64::MAX))
+    }
+
+    /// The file of epochs is written when the log's start is raised, the checkpoint of starts now and then. After a crash
+    /// in between the deleted records are back: without their epochs, a follower that has others at their offsets
+    /// would be told too late an end, and keep them. Kafka tells it.
+    fn relearn_first_epochs(
+        &mut self,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+    ) -> Result<(), LogError> {
+        let known_from = self.epochs.earliest().map_or(log_end_offset, |earliest| earliest.start_offset);
+        if self.options.is_clean || known_from <= log_start_offset {
+            return Ok(());
+        }
+        let later = std::mem::take(&mut self.epochs);
+        self.learn_epochs(Offset::ZERO, known_from)?;
+        for entry in later.entries() {
+            self.epochs.assign(entry.epoch, entry.start_offset);
+        }
+        self.is_epochs_changed |= self.epochs != later;
+        Ok(())
+    }
+
+    /// The file may be older than the last records, or have lost what it said. It knows no epochs of old messages at the
+    /// log's end, nor before them.
+    fn relearn_last_epochs(&mut self, last: Option<BatchHeader>, has_file: bool) -> Result<(), LogError> {
+        match last {
+            Some(last) if last.magic < 2 => {
+                self.is_epochs_changed = has_file && !self.epochs.entries().is_empty();
+                self.has_learned_epochs = false;
+                self.epochs.clear();
+                Ok(())
+            }
+            Some(last) if self.is_epoch_new(&last) => {
+                let known_from = self.epochs.latest().map_or(Offset::ZERO, |latest| latest.start_offset);
+                self.learn_epochs(known_from, Offset(i64::MAX))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Learns from the segment that holds `from` on, up to `end`.
+    fn learn_epochs(&mut self, from: Offset, end: Offset) -> Result<(), LogError> {
+        let first = self.segments.partition_point(|segment| segment.base_offset <= from).saturating_sub(1);
+        let segments = self.segments.get(first..).unwrap_or_default().to_vec();
+        for segment in segments.iter().take_while(|segment| segment.base_offset < end) {
             let mut scan = segment.scan(self.place, 0, segment.size_bytes(), Waiting::Allowed)?;
             while let Some((_, header)) = segment.step_to_damage(self.place, &mut scan)? {
                 // Old messages have no epochs, and are rarely followed by others.
-                if header.magic < 2 {
+                if header.magic < 2 || header.base_offset >= end {
                     break;
                 }
                 self.learn_epoch(&header);
@@ -389,10 +437,16 @@ impl Loading<'_> {
     }
 
     fn learn_epoch(&mut self, header: &BatchHeader) {
-        let is_new = self.epochs.latest_epoch().is_none_or(|latest| header.leader_epoch > latest);
-        if header.leader_epoch.0 >= 0 && is_new {
-            self.is_epochs_changed |= self.epochs.assign(header.leader_epoch, header.base_offset);
+        if self.is_epoch_new(header) {
+            let is_learned = self.epochs.assign(header.leader_epoch, header.base_offset);
+            self.is_epochs_changed |= is_learned;
+            self.has_learned_epochs |= is_learned;
         }
+    }
+
+    fn is_epoch_new(&self, header: &BatchHeader) -> bool {
+        header.leader_epoch.0 >= 0
+            && self.epochs.latest_epoch().is_none_or(|latest| header.leader_epoch > latest)
     }
 
     fn recover(&mut self, replay: &mut Replay, snapshots: &BTreeSet<Offset>) -> Result<(), LogError> {
@@ -494,10 +548,7 @@ impl Loading<'_> {
 
     fn note(&self, segment: &Segment, header: &BatchHeader) -> Result<(), LogError> {
         unless_full(segment.make_room(self.place))?;
-        let position = segment.size_bytes() + header.size_bytes() as u32;
-        let set = record_set(std::slice::from_ref(header), header.size_bytes() as u32);
-        let end = Mark { offset: header.next_offset(), position };
-        segment.note(&set, [end].into_iter(), self.options.index_interval_bytes);
+        segment.note(std::slice::from_ref(header), self.options.index_interval_bytes);
         Ok(())
     }
 
@@ -533,13 +584,13 @@ impl Loading<'_> {
 
     /// Renames the files of segments that come after the end of the log.
     fn drop_segments(&mut self, segments: &[Arc<Segment>]) -> Result<(), LogError> {
-        let due = self.options.now.plus_ms(self.options.file_delete_delay_ms);
+        let delay = Delay { since: self.options.now, ms: self.options.file_delete_delay_ms };
         for segment in segments {
             self.is_changed = true;
             for kind in FileKind::OF_SEGMENT {
                 let path = self.place.join(&kind.name(segment.base_offset));
                 warn!(file = %path.display(), "removing a segment that lies behind the end of the log");
-                self.place.check(self.place.directory.delete_later(&path, due), "deleting", &path)?;
+                self.place.check(self.place.directory.delete_later(&path, delay), "deleting", &path)?;
             }
         }
         Ok(())
@@ -551,10 +602,12 @@ impl Loading<'_> {
         listing: &Listing,
         topic_id: TopicId,
     ) -> Result<Loaded, LogError> {
-        let mut log_end_offset = match self.segments.last() {
-            Some(last) => last.find_end(self.place)?.0,
-            None => Offset::ZERO,
+        let last = match self.segments.last() {
+            Some(segment) => segment.find_last_batch(self.place)?.map(|(_, header)| header),
+            None => None,
         };
+        let last_base = self.segments.last().map_or(Offset::ZERO, |last| last.base_offset);
+        let mut log_end_offset = last.map_or(last_base, |last| last.next_offset());
         let first_base = self.segments.first().map_or(Offset::ZERO, |first| first.base_offset);
         let log_start_offset = self.options.log_start_offset.max(first_base);
         if self.segments.is_empty() || log_end_offset < log_start_offset {
@@ -562,6 +615,9 @@ impl Loading<'_> {
             log_end_offset = log_start_offset;
         }
         self.is_epochs_changed |= self.epochs.truncate_from_end(log_end_offset);
+        self.relearn_first_epochs(log_start_offset, log_end_offset)?;
+        let last = last.filter(|last| last.next_offset() == log_end_offset);
+        self.relearn_last_epochs(last, listing.has_leader_epochs)?;
         self.is_epochs_changed |= self.epochs.truncate_from_start(log_start_offset);
         let mut unsynced = self.possibly_unsynced(listing);
         let last_snapshot = replay.finish(
@@ -593,6 +649,7 @@ impl Loading<'_> {
             topic_id,
             is_changed: self.is_changed,
             is_epochs_file_stale: self.is_epochs_changed,
+            has_learned_epochs: self.has_learned_epochs,
             unsynced,
         })
     }

@@ -13,7 +13,7 @@ use crate::model::{Offset, Timestamp, TopicPartition};
 
 use super::append::FlushWanted;
 use super::checkpoint::parse_clean_shutdown;
-use super::directory::{LogDirectory, Offsets, Place, WhichCheckpoint};
+use super::directory::{Delay, LogDirectory, Offsets, Place, WhichCheckpoint};
 use super::error::{LogError, StoppedSnafu, UnusableDirectorySnafu};
 use super::load::{LoadOptions, load};
 use super::manager::{CLEAN_SHUTDOWN, LoadAllOptions, LogManager};
@@ -79,7 +79,10 @@ fn list_partitions(
         match classify_directory(&entry.name) {
             DirectoryKind::Partition(topic_partition) => folders.push((entry.name, topic_partition, false)),
             DirectoryKind::Future(topic_partition) => folders.push((entry.name, topic_partition, true)),
-            DirectoryKind::Deleted => directory.remove_later(path, now),
+            DirectoryKind::Deleted => directory.remove_later(path, Delay::none(now)),
+            DirectoryKind::Stray => {
+                warn!(directory = %path.display(), "a stray log stays set aside: it is kept and not served")
+            }
             DirectoryKind::Ignored => {}
             DirectoryKind::Foreign => {
                 let message = "the folder is not named topic-partition: it does not belong into log.dirs";
@@ -414,7 +417,10 @@ pub(super) fn pair_up(found: Vec<FoundLog>) -> Result<Vec<FoundPartition>, LogEr
         let partition = partitions.entry(topic_partition.clone()).or_insert_with(empty);
         let place = if log.is_future { &mut partition.copy } else { &mut partition.log };
         if let Some(other) = place {
-            let message = format!("the partition is also in {}", other.directory.path().display());
+            let message = format!(
+                "the partition is also in {}: of two copies, remove the one in the directory that failed",
+                other.directory.path().display()
+            );
             let path = log.directory.path().join(&log.name);
             return UnusableDirectorySnafu { path, message }.fail();
         }

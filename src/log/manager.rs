@@ -16,8 +16,8 @@ use super::append::FlushWanted;
 use super::checkpoint;
 use super::config::LogConfig;
 use super::directories::LogDirectories;
-use super::directory::{LogDirectory, Place, WhichCheckpoint};
-use super::error::{LogError, NoDirectorySnafu};
+use super::directory::{Delay, LogDirectory, Place, WhichCheckpoint};
+use super::error::{LogError, NoDirectorySnafu, unless_full};
 use super::load::{LoadOptions, load};
 use super::load_all::{FoundPartition, find_logs, pair_up, sync_logs};
 use super::moves::demote_copies;
@@ -45,6 +45,8 @@ pub struct LogManager {
     pub(super) futures: RwLock<HashMap<TopicPartition, Arc<Log>>>,
     /// Where logs are to be created that are not there yet.
     pub(super) preferred: Mutex<HashMap<TopicPartition, PathBuf>>,
+    /// A directory was offline from the start: nobody knows what lies there.
+    has_unlisted: bool,
     /// One log at a time is created, moved or deleted.
     pub(super) changing: Mutex<()>,
     pub(super) random: Random,
@@ -91,6 +93,7 @@ impl LogManager {
         let found = pair_up(found)?;
         let mut registry = Registry::default();
         found.iter().for_each(|partition| registry.add_found(partition));
+        let has_unlisted = directories.directories.iter().any(|directory| directory.is_offline());
         let manager = LogManager {
             directories: directories.directories,
             _locks: directories.locks,
@@ -102,6 +105,7 @@ impl LogManager {
             load_ended: Condvar::new(),
             futures: RwLock::default(),
             preferred: Mutex::default(),
+            has_unlisted,
             changing: Mutex::new(()),
             random,
         };
@@ -143,6 +147,11 @@ impl LogManager {
     /// Whether a log of this partition lies in a directory that is offline.
     pub fn is_offline(&self, topic_partition: &TopicPartition) -> bool {
         self.registry.read().is_in_offline_directory(topic_partition)
+    }
+
+    /// Whether a log of this partition, of which none is known, may lie in a directory that was offline from the start.
+    pub fn may_lie_offline(&self, topic_partition: &TopicPartition) -> bool {
+        self.has_unlisted && matches!(self.registry.read().find(topic_partition), Ok(None))
     }
 
     pub(super) fn online(&self) -> impl Iterator<Item = &Arc<LogDirectory>> {
@@ -265,7 +274,8 @@ impl LogManager {
         directory.sync()?;
         let names = logs.iter().map(|log| log.topic_partition());
         let names: Vec<TopicPartition> = names.chain(folders.iter().map(|(of, _)| of)).cloned().collect();
-        directory.forget(&names)
+        // A deletion makes room, so it needs none: who makes a log of the same name asks again.
+        unless_full(directory.forget(&names))
     }
 
     /// Gives a folder that nobody has a file of open the name under which it waits for its removal.
@@ -274,11 +284,11 @@ impl LogManager {
         directory: &Arc<LogDirectory>,
         topic_partition: &TopicPartition,
         name: &str,
-        due: Timestamp,
+        now: Timestamp,
     ) -> Result<(), LogError> {
         let place = Place::new(directory.clone(), name);
         let path = place.rename(&deleted_directory_name(topic_partition, self.random.bytes()))?;
-        directory.remove_later(path, due);
+        directory.remove_later(path, Delay::none(now));
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use snafu::ensure;
 use tracing::{info, warn};
 
 use super::append::FlushWanted;
-use super::directory::{LogDirectory, Place};
+use super::directory::{Delay, LogDirectory, Place};
 use super::error::{LogError, NoDirectorySnafu, UnusableDirectorySnafu};
 use super::load_all::FoundLog;
 use super::manager::{LogManager, report_log};
@@ -79,18 +79,24 @@ impl LogManager {
         let place = Place::new(directory.clone(), &name);
         let path = place.path();
         directory.check(directory.fs.create_dir(&path), "creating", &path)?;
-        let loaded = Loaded::empty(&place, now)?;
-        let config = (*log.config()).clone();
-        let future = Log::new(topic_partition.clone(), place, config, loaded, self.random.clone(), now);
-        future.is_future.store(true, Ordering::Release);
-        if !log.topic_id().is_zero() {
-            future.assign_topic_id(log.topic_id())?;
-        }
-        let future = Arc::new(future);
+        // Nobody knows of a copy that was not begun, and nobody would remove it.
+        let begun = self.empty_copy(log, place, now);
+        let future = Arc::new(begun.inspect_err(|_| drop(directory.fs.remove_dir_all(&path)))?);
         log.set_moving(true);
         self.futures.write().insert(topic_partition.clone(), future.clone());
         let TopicPartition { topic, partition } = topic_partition;
         info!(%topic, %partition, from = %log.directory().path().display(), to = %path.display(), "moving a log");
+        Ok(future)
+    }
+
+    fn empty_copy(&self, log: &Log, place: Place, now: Timestamp) -> Result<Log, LogError> {
+        let loaded = Loaded::empty(&place, now)?;
+        let (of, config) = (log.topic_partition().clone(), (*log.config()).clone());
+        let future = Log::new(of, place, config, loaded, self.random.clone(), now);
+        future.is_future.store(true, Ordering::Release);
+        if !log.topic_id().is_zero() {
+            future.assign_topic_id(log.topic_id())?;
+        }
         Ok(future)
     }
 
@@ -178,7 +184,8 @@ impl LogManager {
     fn rename_for_deletion_locked(&self, log: &Log, now: Timestamp) -> Result<(), LogError> {
         let name = deleted_directory_name(log.topic_partition(), self.random.bytes());
         let path = log.place.rename(&name)?;
-        log.directory().remove_later(path, now.plus_ms(log.config_now().file_delete_delay_ms));
+        let delay = Delay { since: now, ms: log.config_now().file_delete_delay_ms };
+        log.directory().remove_later(path, delay);
         Ok(())
     }
 

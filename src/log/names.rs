@@ -87,7 +87,9 @@ pub enum DirectoryKind {
     Future(TopicPartition),
     /// Renamed for deletion; only the removal is left.
     Deleted,
-    /// Parked by an operator or by Kafka: left alone.
+    /// Set aside by a Kafka whose controller does not know of it (KRaft, or a migration there): kept, never served.
+    Stray,
+    /// Not a log of clients: left alone.
     Ignored,
     Foreign,
 }
@@ -105,12 +107,15 @@ pub fn classify_directory(name: &str) -> DirectoryKind {
     }
     let Some((unique, suffix)) = name.rsplit_once('-') else { return DirectoryKind::Foreign };
     let Some((partition, id)) = unique.rsplit_once('.') else { return DirectoryKind::Foreign };
+    // Nothing is done to these: any id will do, as for Kafka, whatever an operator made of it.
+    if suffix == "stray" && !id.is_empty() && parse_partition(partition).is_some() {
+        return DirectoryKind::Stray;
+    }
     if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return DirectoryKind::Foreign;
     }
     match (suffix, parse_partition(partition)) {
         ("delete", Some(_)) => DirectoryKind::Deleted,
-        ("stray", Some(_)) => DirectoryKind::Ignored,
         ("future", Some(topic_partition)) => DirectoryKind::Future(topic_partition),
         _ => DirectoryKind::Foreign,
     }
@@ -185,9 +190,22 @@ mod tests {
         check("t-delete-0", DirectoryKind::Partition(partition("t-delete", 0)));
         check(&format!("t-0.{id}-delete"), DirectoryKind::Deleted);
         check(&format!("t-0.{id}-future"), DirectoryKind::Future(partition("t", 0)));
-        check(&format!("t-0.{id}-stray"), DirectoryKind::Ignored);
+        check(&format!("t-0.{id}-stray"), DirectoryKind::Stray);
+        check("a-b.c-12.by-hand-stray", DirectoryKind::Stray);
+        check("t-stray-0", DirectoryKind::Partition(partition("t-stray", 0)));
         check("__cluster_metadata-0", DirectoryKind::Ignored);
-        for foreign in ["lost+found", "t", "t-", "t-x", "t-+1", "t-99999999999", "t-0.12-delete", "-1"] {
+        for foreign in [
+            "lost+found",
+            "t",
+            "t-",
+            "t-x",
+            "t-+1",
+            "t-99999999999",
+            "t-0.12-delete",
+            "t-0-stray",
+            "t-0.-stray",
+            "-1",
+        ] {
             check(foreign, DirectoryKind::Foreign);
         }
     }

@@ -17,6 +17,7 @@ use super::config::LogConfig;
 use super::directory::{LogDirectory, Place};
 use super::epoch_cache::{EpochEndOffset, LeaderEpochCache};
 use super::error::{ClosedSnafu, InconsistentTopicIdSnafu, LogError, unless_full};
+use super::listing::remove;
 use super::names::FileKind;
 use super::producer_state::ProducerState;
 use super::segment::Segment;
@@ -55,6 +56,8 @@ pub struct Log {
     pub(super) is_directory_changed: AtomicBool,
     /// The file of epochs is to be written before records are: it says of epochs without records what is not true.
     pub(super) is_epochs_file_stale: AtomicBool,
+    /// The file of epochs does not know those of all records.
+    pub(super) has_unwritten_epochs: AtomicBool,
     /// Small files that were written since, by name.
     pub(super) unsynced: Mutex<BTreeSet<String>>,
     pub(super) is_closed: AtomicBool,
@@ -95,6 +98,8 @@ pub(super) struct Loaded {
     pub(super) is_changed: bool,
     /// The file of epochs says more than is true: epochs that wrote nothing, or records that are gone.
     pub(super) is_epochs_file_stale: bool,
+    /// The file of epochs did not say those of all records; they were learned from the records.
+    pub(super) has_learned_epochs: bool,
     /// Small files that were written and not synced.
     pub(super) unsynced: BTreeSet<String>,
 }
@@ -116,6 +121,7 @@ impl Loaded {
             topic_id: TopicId::ZERO,
             is_changed: true,
             is_epochs_file_stale: false,
+            has_learned_epochs: false,
             unsynced: BTreeSet::new(),
         })
     }
@@ -159,6 +165,7 @@ impl Log {
             is_flush_asked: AtomicBool::new(false),
             is_directory_changed: AtomicBool::new(loaded.is_changed),
             is_epochs_file_stale: AtomicBool::new(loaded.is_epochs_file_stale),
+            has_unwritten_epochs: AtomicBool::new(loaded.has_learned_epochs),
             unsynced: Mutex::new(loaded.unsynced),
             is_closed: AtomicBool::new(false),
             is_future: AtomicBool::new(false),
@@ -319,12 +326,16 @@ impl Log {
     /// high watermark. The caller holds the append lock.
     pub(super) fn forget_epochs(&self) -> Result<(), LogError> {
         let mut epochs = self.epochs.write();
-        if epochs.latest_epoch().is_none() {
+        if epochs.latest_epoch().is_none() && !self.is_epochs_file_stale.load(Ordering::Acquire) {
             return Ok(());
         }
         epochs.clear();
         drop(epochs);
-        self.write_epochs()
+        // Kafka has no such file beside old messages, and warns of one, even if it is empty.
+        remove(&self.place, LEADER_EPOCH_CHECKPOINT)?;
+        self.is_directory_changed.store(true, Ordering::Release);
+        self.note_epochs_file_right();
+        Ok(())
     }
 
     /// Writes the epochs to their file, which the next flush makes durable.
@@ -334,8 +345,20 @@ impl Log {
     pub(super) fn write_epochs(&self) -> Result<(), LogError> {
         let text = checkpoint::format_leader_epochs(self.epochs.read().entries());
         self.write_small(LEADER_EPOCH_CHECKPOINT, text.as_bytes())?;
-        self.is_epochs_file_stale.store(false, Ordering::Release);
+        self.note_epochs_file_right();
         Ok(())
+    }
+
+    fn note_epochs_file_right(&self) {
+        self.is_epochs_file_stale.store(false, Ordering::Release);
+        self.has_unwritten_epochs.store(false, Ordering::Release);
+    }
+
+    /// Whether the file of epochs is to be written when the log is flushed or stopped. What an empty log wrongly says of
+    /// epochs is put right when it is loaded.
+    pub(super) fn is_epochs_file_wanted(&self) -> bool {
+        let is_stale = self.is_epochs_file_stale.load(Ordering::Acquire);
+        (is_stale && self.is_dirty()) || self.has_unwritten_epochs.load(Ordering::Acquire)
     }
 
     /// As [`write_epochs`](Self::write_epochs); on a full disk the file is written before the next record is: nobody who

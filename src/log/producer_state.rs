@@ -267,9 +267,8 @@ impl ProducerState {
             self.verifications.remove(&producer_id);
         }
         let mut completed = append.completed;
-        for transaction in &mut completed {
-            transaction.last_stable_offset = self.last_stable_offset_after(transaction);
-            self.ongoing.remove(&transaction.first_offset);
+        complete(&mut self.ongoing, &mut completed);
+        for transaction in &completed {
             self.unreplicated.insert(transaction.first_offset, transaction.last_offset);
         }
         if let Some(end_offset) = append.end_offset {
@@ -278,9 +277,17 @@ impl ProducerState {
         completed
     }
 
-    fn last_stable_offset_after(&self, transaction: &CompletedTransaction) -> Offset {
-        let next_open = self.ongoing.iter().find(|&(_, &producer_id)| producer_id != transaction.producer_id);
-        next_open.map_or(transaction.last_offset.plus(1), |(&first_offset, _)| first_offset)
+    /// The aborted ones of the transactions that [`apply`](Self::apply) will return, before anything is written.
+    pub fn aborted_by(&self, append: &ProducerAppend) -> Vec<CompletedTransaction> {
+        // Few appends abort anything: only those pay for a copy of what is open.
+        if !append.completed.iter().any(|transaction| transaction.is_aborted) {
+            return Vec::new();
+        }
+        let (mut ongoing, mut aborted) = (self.ongoing.clone(), append.completed.clone());
+        ongoing.extend(append.started.iter().copied());
+        complete(&mut ongoing, &mut aborted);
+        aborted.retain(|transaction| transaction.is_aborted);
+        aborted
     }
 
     /// The offset up to which batches were applied: where a snapshot of this state belongs.
@@ -502,6 +509,16 @@ impl ProducerAppend {
         entry.end_transaction(batch, end.coordinator_epoch);
         self.put(producer_id, entry);
         Ok(())
+    }
+}
+
+/// Takes ended transactions, in order, out of those that are open, and notes where the next open one begins after each.
+fn complete(ongoing: &mut BTreeMap<Offset, ProducerId>, completed: &mut [CompletedTransaction]) {
+    for transaction in completed {
+        let next_open = ongoing.iter().find(|&(_, &producer_id)| producer_id != transaction.producer_id);
+        transaction.last_stable_offset =
+            next_open.map_or(transaction.last_offset.plus(1), |(&first_offset, _)| first_offset);
+        ongoing.remove(&transaction.first_offset);
     }
 }
 

@@ -16,7 +16,7 @@ use super::append::end_of_transaction;
 use super::directory::Place;
 use super::error::{DamagedSnafu, LogError};
 use super::index::Waiting;
-use super::listing::{Listing, remove};
+use super::listing::{remove, snapshots};
 use super::names::FileKind;
 use super::partition_log::{Log, Writer};
 use super::producer_entry::{LastSign, ProducerEntry};
@@ -42,23 +42,31 @@ impl Log {
         Ok(())
     }
 
-    /// Takes over the state after batches that are written, and notes aborted transactions in the index.
-    ///
-    /// The directory goes offline if that fails, also if the disk is full: the records are in the file, and
-    /// readers would be shown what was aborted.
-    pub(super) fn apply_producers(
+    /// Takes over the state after batches that are written.
+    pub(super) fn apply_producers(&self, writer: &mut Writer, append: ProducerAppend) {
+        writer.producers.apply(append);
+        self.publish_producers(writer);
+    }
+
+    /// Notes in the transaction index what batches will abort once they are written, which they are next: with their
+    /// markers readers would be shown what was aborted if the disk had no room for the index.
+    pub(super) fn note_aborted(
         &self,
-        writer: &mut Writer,
+        writer: &Writer,
         active: &Segment,
-        append: ProducerAppend,
-    ) -> Result<(), LogError> {
-        let completed = writer.producers.apply(append);
-        let noted = note_aborted(&self.place, active, &completed);
-        if noted.is_err() {
+        append: &ProducerAppend,
+    ) -> Result<NotedAborts, LogError> {
+        note_aborted(&self.place, active, &writer.producers.aborted_by(append))
+    }
+
+    /// Takes back what was noted of batches that were not written.
+    pub(super) fn withdraw_aborted(&self, active: &Segment, noted: NotedAborts) {
+        let Some(size_bytes) = noted.size_bytes_before else { return };
+        let path = self.place.join(&FileKind::TransactionIndex.name(active.base_offset));
+        let cut = self.place.fs().open(&path, OpenMode::Write).and_then(|file| file.truncate(size_bytes));
+        if self.place.check(cut, "truncating", &path).is_err() {
             self.place.directory.take_offline();
         }
-        self.publish_producers(writer);
-        noted
     }
 
     /// Forgets producers that have been silent for `expiration_ms` and have no transaction open.
@@ -137,7 +145,7 @@ impl Log {
         offset: Offset,
         now: Timestamp,
     ) -> Result<(), LogError> {
-        let mut snapshots = Listing::read(&self.place)?.snapshots;
+        let mut snapshots = snapshots(&self.place)?;
         for beyond in snapshots.split_off(&offset.plus(1)) {
             remove(&self.place, &FileKind::ProducerSnapshot.name(beyond))?;
             self.is_directory_changed.store(true, Ordering::Release);
@@ -160,7 +168,7 @@ impl Log {
 
     /// The log is empty and begins at `offset`.
     pub(super) fn forget_all_snapshots(&self, writer: &mut Writer, offset: Offset) -> Result<(), LogError> {
-        for snapshot in Listing::read(&self.place)?.snapshots {
+        for snapshot in snapshots(&self.place)? {
             remove(&self.place, &FileKind::ProducerSnapshot.name(snapshot))?;
         }
         writer.producers.reset(offset);
@@ -169,24 +177,34 @@ impl Log {
     }
 }
 
-/// Adds the aborted ones of the transactions that ended to the transaction index of their segment.
+/// How the transaction index was before entries were added; `None` = none were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NotedAborts {
+    size_bytes_before: Option<u64>,
+}
+
+/// Adds the aborted ones of the transactions that ended to the transaction index of their segment: all of them, or none.
 fn note_aborted(
     place: &Place,
     segment: &Segment,
     completed: &[CompletedTransaction],
-) -> Result<(), LogError> {
+) -> Result<NotedAborts, LogError> {
     let aborted = completed.iter().filter(|transaction| transaction.is_aborted);
     let entries: Vec<u8> = aborted.flat_map(|transaction| entry(transaction).encode()).collect();
     if entries.is_empty() {
-        return Ok(());
+        return Ok(NotedAborts::default());
     }
     let path = place.join(&FileKind::TransactionIndex.name(segment.base_offset));
-    let written = place.fs().open(&path, OpenMode::Create).and_then(|file| {
-        let end = file.size_bytes()?;
-        write_all_at(&*file, &[IoSlice::new(&entries)], end)
-    });
+    let opened = place.fs().open(&path, OpenMode::Create).and_then(|file| Ok((file.size_bytes()?, file)));
+    let (end, file) = place.check(opened, "opening", &path)?;
     segment.note_transaction_index();
-    place.check(written, "writing", &path)
+    let written = write_all_at(&*file, &[IoSlice::new(&entries)], end);
+    if written.is_err() && file.truncate(end).is_err() {
+        // Readers could not tell the rest of an entry from damage.
+        place.directory.take_offline();
+    }
+    place.check(written, "writing", &path)?;
+    Ok(NotedAborts { size_bytes_before: Some(end) })
 }
 
 fn entry(transaction: &CompletedTransaction) -> AbortedTransaction {
@@ -301,7 +319,10 @@ impl Replay {
             warn!(directory = %path.display(), %error, offset = %batch.header.base_offset, "a batch does not fit its producer's state");
         }
         let completed = self.producers.apply(append);
-        if is_recovered { note_aborted(place, segment, &completed) } else { Ok(()) }
+        if is_recovered {
+            note_aborted(place, segment, &completed)?;
+        }
+        Ok(())
     }
 
     /// Sees to it that the snapshot at `offset`, up to where all batches were taken, is of this state: it may not have

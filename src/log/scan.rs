@@ -1,7 +1,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::records::{Batch, BatchHeader, RecordsError};
 use crate::runtime::fs::{File, read_full_at};
@@ -88,6 +88,10 @@ pub(super) struct BatchScan {
     end: u64,
     /// What is read at once, if no batch needs more.
     piece_bytes: u64,
+    /// What was read last. Its room is used again unless a batch of it is still held: a compaction reads gigabytes, and
+    /// to clear new room for each piece costs about as much as to read it.
+    piece: Bytes,
+    /// The part of the piece from the next batch on.
     buffer: Bytes,
 }
 
@@ -100,7 +104,7 @@ impl BatchScan {
 
     pub(super) fn with_piece(file: Arc<dyn File>, position: u32, end: u32, piece_bytes: u64) -> Self {
         let (position, end) = (u64::from(position), u64::from(end));
-        BatchScan { file, position, end, piece_bytes, buffer: Bytes::new() }
+        BatchScan { file, position, end, piece_bytes, piece: Bytes::new(), buffer: Bytes::new() }
     }
 
     /// The next batch, not checked against its CRC. A batch that the end cuts is damaged.
@@ -126,10 +130,16 @@ impl BatchScan {
     }
 
     fn fill(&mut self, size: u64) -> io::Result<()> {
-        let mut bytes = vec![0; size as usize];
+        self.buffer = Bytes::new();
+        let mut bytes = match std::mem::take(&mut self.piece).try_into_mut() {
+            Ok(bytes) if bytes.capacity() >= size as usize => bytes,
+            _ => BytesMut::zeroed(size as usize),
+        };
+        bytes.resize(size as usize, 0);
         let read = read_full_at(&*self.file, &mut bytes, self.position)?;
         bytes.truncate(read);
-        self.buffer = bytes.into();
+        self.piece = bytes.freeze();
+        self.buffer = self.piece.clone();
         Ok(())
     }
 }

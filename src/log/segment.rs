@@ -57,18 +57,6 @@ pub struct FoundOffset {
     pub leader_epoch: LeaderEpoch,
 }
 
-/// What an index needs to know of records appended together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RecordSet {
-    pub(super) size_bytes: u32,
-    pub(super) last_offset: Offset,
-    /// The greatest timestamp of the first batch.
-    pub(super) first_timestamp: Timestamp,
-    pub(super) max_timestamp: Timestamp,
-    /// The last offset of the batch that has `max_timestamp`.
-    pub(super) max_timestamp_offset: Offset,
-}
-
 /// A run of whole batches in a segment file; empty if `start` = `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
@@ -172,32 +160,37 @@ impl Segment {
         self.check(place, made_room, "writing", FileKind::OffsetIndex)
     }
 
-    /// Publishes records that were written at the end of the published ones. `batch_ends` are the places
-    /// between and after its batches.
-    pub(super) fn note(&self, set: &RecordSet, batch_ends: impl Iterator<Item = Mark>, index_interval: u32) {
-        let position = self.size_bytes();
-        self.note_timestamp(set);
-        let since_entry = self.bytes_since_index_entry.load(Ordering::Relaxed);
-        let is_index_due = since_entry > index_interval;
-        if is_index_due {
-            self.offset_index
-                .append(OffsetEntry { relative_offset: self.relative(set.last_offset), position });
-            self.append_time_entry();
+    /// Publishes batches that were written at the end of the published ones. Each may get entries in the indexes, also
+    /// where several are appended together, as in Kafka 3.9.2.
+    pub(super) fn note(&self, headers: &[BatchHeader], index_interval: u32) {
+        let mut position = self.size_bytes();
+        let is_first = position == 0 && self.first_timestamp.load(Ordering::Relaxed) == UNKNOWN;
+        if let Some(first) = headers.first().filter(|_| is_first) {
+            self.first_timestamp.store(first.max_timestamp.0, Ordering::Relaxed);
         }
-        let since_entry = if is_index_due { 0 } else { since_entry };
-        self.bytes_since_index_entry.store(since_entry.saturating_add(set.size_bytes), Ordering::Relaxed);
         let marks = self.marks_for_writing();
-        batch_ends.for_each(|mark| marks.note(mark));
-        self.size_bytes.store(position + set.size_bytes, Ordering::Release);
+        let mut since_entry = self.bytes_since_index_entry.load(Ordering::Relaxed);
+        for header in headers {
+            self.note_timestamp(header);
+            if since_entry > index_interval {
+                let relative_offset = self.relative(header.last_offset());
+                self.offset_index.append(OffsetEntry { relative_offset, position });
+                self.append_time_entry();
+                since_entry = 0;
+            }
+            let size_bytes = header.size_bytes() as u32;
+            since_entry = since_entry.saturating_add(size_bytes);
+            position += size_bytes;
+            marks.note(Mark { offset: header.next_offset(), position });
+        }
+        self.bytes_since_index_entry.store(since_entry, Ordering::Relaxed);
+        self.size_bytes.store(position, Ordering::Release);
     }
 
-    fn note_timestamp(&self, set: &RecordSet) {
-        if self.first_timestamp.load(Ordering::Relaxed) == UNKNOWN && self.size_bytes() == 0 {
-            self.first_timestamp.store(set.first_timestamp.0, Ordering::Relaxed);
-        }
+    fn note_timestamp(&self, header: &BatchHeader) {
         let mut max = self.max_timestamp.lock();
-        if set.max_timestamp > max.timestamp {
-            *max = TimestampedOffset { timestamp: set.max_timestamp, offset: set.max_timestamp_offset };
+        if header.max_timestamp > max.timestamp {
+            *max = TimestampedOffset { timestamp: header.max_timestamp, offset: header.last_offset() };
         }
     }
 
@@ -444,12 +437,21 @@ impl Segment {
     /// The offset after the last batch, and the position where the batches end.
     pub(super) fn find_end(&self, place: &Place) -> Result<(Offset, u32), LogError> {
         let start = self.offset_index.last().map_or(0, |entry| entry.position);
+        Ok(match self.find_last_batch(place)? {
+            Some((position, header)) => (header.next_offset(), position + header.size_bytes() as u32),
+            None => (self.base_offset, start),
+        })
+    }
+
+    /// The last sound batch, and where it begins.
+    pub(super) fn find_last_batch(&self, place: &Place) -> Result<Option<(u32, BatchHeader)>, LogError> {
+        let start = self.offset_index.last().map_or(0, |entry| entry.position);
         let mut scan = self.scan(place, start, self.size_bytes(), Waiting::Allowed)?;
-        let mut end = (self.base_offset, start);
-        while let Some((position, header)) = self.step_to_damage(place, &mut scan)? {
-            end = (header.next_offset(), position + header.size_bytes() as u32);
+        let mut last = None;
+        while let Some(found) = self.step_to_damage(place, &mut scan)? {
+            last = Some(found);
         }
-        Ok(end)
+        Ok(last)
     }
 
     /// As [`step`](Self::step), but damage ends the walk.

@@ -69,6 +69,7 @@ impl Survey {
                 }
                 DirectoryKind::Future(_)
                 | DirectoryKind::Deleted
+                | DirectoryKind::Stray
                 | DirectoryKind::Ignored
                 | DirectoryKind::Foreign => survey.other_folders.push(entry.name),
             }

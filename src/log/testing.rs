@@ -323,10 +323,7 @@ impl Machine {
             let (relative, position) = ((entry >> 32) as i64, (entry & 0xffff_ffff) as u32);
             let (_, header) =
                 batches.iter().find(|(at, _)| *at == position).expect("an entry points at a batch");
-            // Batches that were appended together have one entry: the first one's place, the last one's offset.
-            assert!(header.last_offset().0 <= base + relative);
-            let is_last = |(_, header): &&(u32, BatchHeader)| header.last_offset().0 == base + relative;
-            assert!(batches.iter().any(|batch| is_last(&batch)), "an entry ends with a batch");
+            assert_eq!(header.last_offset().0, base + relative, "an entry has its batch's last offset");
             assert!((relative, position) > before, "entries rise");
             before = (relative, position);
         }

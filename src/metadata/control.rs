@@ -96,11 +96,12 @@ pub struct ControlSender {
 }
 
 /// Lead or follow these partitions.
+///
+/// Whether it names all of the receiver's is not kept: only a KRaft controller says so (type FULL), for a migration, where
+/// the replicas that it leaves out are stray. Brokers on ZooKeeper keep the folders that no controller names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderAndIsrRequest {
     pub sender: ControlSender,
-    /// Type FULL: replicas of this broker that are not named are stray.
-    pub is_full: bool,
     pub partitions: Vec<PartitionAssignmentState>,
     pub topic_ids: Vec<(TopicName, TopicId)>,
     pub live_leaders: Vec<BrokerRegistration>,

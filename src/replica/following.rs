@@ -59,6 +59,11 @@ impl Partition {
             Err(LogError::UnexpectedAppendOffset { .. }) if self.log().log_end_offset() != fetch_offset => {
                 Ok(None)
             }
+            // This log ends in the middle of the leader's batch: it was cut off at the leader's start. Kafka follows no more.
+            Err(LogError::UnexpectedAppendOffset { first_offset, .. }) => {
+                self.log().truncate_to(first_offset, now)?;
+                Ok(Some(self.log().append_as_follower(records, now)?))
+            }
             appended => Ok(Some(appended?)),
         }
     }

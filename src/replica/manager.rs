@@ -430,10 +430,6 @@ impl ReplicaManager {
             Ok(log) => {
                 // It may have been loaded under settings that were changed since.
                 log.update_config(settings.log.clone());
-                let known_id = log.topic_id();
-                if !topic_id.is_zero() && !known_id.is_zero() && known_id != topic_id {
-                    return Err(ControlOutcome::InconsistentTopicId);
-                }
                 let partition = Arc::new(Partition::new(
                     topic_partition.clone(),
                     topic_id,
@@ -450,6 +446,12 @@ impl ReplicaManager {
                 }
                 let awaited = AwaitedRole { state: state.clone(), topic_id };
                 (Hosted::Uncreated(Arc::new(awaited)), Ok(None))
+            }
+            // A topic of this name that was deleted while its disk was away: it goes when this one is deleted.
+            Err(error @ LogError::InconsistentTopicId { .. }) => {
+                error!(topic = %topic_partition.topic, partition = topic_partition.partition.0, %error,
+                    "cannot take the partition's log");
+                return Err(ControlOutcome::InconsistentTopicId);
             }
             Err(error) => {
                 // Of those that failed while they were loaded it was told then.
@@ -502,6 +504,12 @@ impl ReplicaManager {
         // -2 = the topic is being deleted, which ends every epoch; -1 = an old controller.
         let is_fenced = |current: LeaderEpoch| stop.leader_epoch.0 >= 0 && stop.leader_epoch < current;
         match self.hosted(topic_partition) {
+            // It would come back with the directory, when the topic is another one of the same name perhaps.
+            None if stop.delete
+                && (self.logs.is_offline(topic_partition) || self.logs.may_lie_offline(topic_partition)) =>
+            {
+                return Err(ControlOutcome::StorageError);
+            }
             None => {}
             // What cannot be read can be deleted, where the directory works.
             Some(Hosted::Offline) if stop.delete && self.logs.has_failed(topic_partition) => {
@@ -517,6 +525,10 @@ impl ReplicaManager {
             Some(Hosted::Online(partition)) => {
                 if is_fenced(partition.role().leader_epoch) {
                     return Err(ControlOutcome::StaleLeaderEpoch);
+                }
+                // Its directory has just failed, and nobody has come to let go of it yet.
+                if stop.delete && partition.log().directory().is_offline() {
+                    return Err(ControlOutcome::StorageError);
                 }
                 if stop.delete {
                     self.unhost(topic_partition);

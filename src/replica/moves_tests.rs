@@ -9,7 +9,7 @@ use super::following::Following;
 use super::moving::MoveStep;
 use super::{
     AlterLogDirError, AppendOptions, Isolation, Partition, ReadParameters, ReplicaError, ReplicaManager,
-    ReplicationOptions, ThrottleWindows, ThrottledReplicas, TopicSettings,
+    ReplicationOptions, ThrottleWindows, ThrottledReplicas, TopicSettings, WatchedOffset,
 };
 use crate::log::{
     CleanerOptions, Cleanup, FlushWanted, HashSecret, LoadAllOptions, LogCleaner, LogConfig, LogDirectories,
@@ -121,7 +121,6 @@ impl Running {
         state.is_new = is_new;
         let request = LeaderAndIsrRequest {
             sender: sender(),
-            is_full: false,
             partitions: vec![state],
             topic_ids: vec![(of.topic.clone(), TOPIC_ID)],
             live_leaders: Vec::new(),
@@ -174,11 +173,20 @@ fn batch(sequence: i32, values: &[&str]) -> Bytes {
 }
 
 fn append(partition: &Partition, sequence: i32, value: &str) -> Result<bool, ReplicaError> {
+    append_in(partition, None, sequence, value)
+}
+
+/// Appends if this broker has led since the epoch.
+fn append_in(
+    partition: &Partition,
+    leader_epoch: Option<LeaderEpoch>,
+    sequence: i32,
+    value: &str,
+) -> Result<bool, ReplicaError> {
     let batch = Batch::read(batch(sequence, &[value])).unwrap();
     let batch = ValidatedBatch { header: batch.header, bytes: batch.bytes };
     let records = ValidatedRecords { batches: vec![batch], log_append_time: None };
-    let options =
-        AppendOptions { producer: AppendOrigin::Client.into(), needs_isr: false, leader_epoch: None };
+    let options = AppendOptions { producer: AppendOrigin::Client.into(), needs_isr: false, leader_epoch };
     Ok(partition.append(records, &options, Timestamp(1_000_000))?.info.is_duplicate)
 }
 
@@ -316,6 +324,44 @@ fn retention_on_the_way_is_followed() {
     assert_eq!((directory_of(&partition), values(&partition)), ("/b".to_owned(), numbers(25..30)));
 }
 
+/// The controller gives a leader a new epoch whenever a replica goes or the assignment changes.
+#[test]
+fn a_leadership_lasts_over_its_epochs_until_another_broker_leads() {
+    let machine = Machine::new();
+    let (running, partition) = running_with(&machine, 1);
+    let epoch = partition.role().leader_epoch;
+    let watched =
+        WatchedOffset { partition: Arc::clone(&partition), required_offset: Offset(2), leader_epoch: epoch };
+    assert_eq!(running.tell(&of(), ME.0, epoch.0 + 1, false), ControlOutcome::Done);
+    assert!(!partition.is_committed(&watched).unwrap());
+    assert!(!append_in(&partition, Some(epoch), 1, "1").unwrap());
+    assert!(partition.is_committed(&watched).unwrap());
+    assert_eq!(partition.log().latest_epoch(), LeaderEpoch(epoch.0 + 1));
+    for (leader, later) in [(2, 2), (ME.0, 3)] {
+        assert_eq!(running.tell(&of(), leader, epoch.0 + later, false), ControlOutcome::Done);
+        assert!(matches!(partition.is_committed(&watched), Err(ReplicaError::NotLeaderOrFollower)));
+        let appended = append_in(&partition, Some(epoch), 2, "2");
+        assert!(matches!(appended, Err(ReplicaError::NotLeaderOrFollower)));
+    }
+}
+
+/// Found by simulation: records were deleted up to the middle of the leader's batch, a follower was cut off there, and
+/// refused the batch, which is sent whole.
+#[test]
+fn a_follower_that_ends_in_the_middle_of_a_batch_takes_it_whole() {
+    let machine = Machine::new();
+    let (running, partition) = running_with(&machine, 22);
+    assert_eq!(running.tell(&of(), 2, 5, false), ControlOutcome::Done);
+    let following = Following { leader: BrokerId(2), leader_epoch: LeaderEpoch(5) };
+    let three = Batch::read(batch(20, &["20", "21", "22"])).unwrap();
+    let three = ValidatedBatch { header: three.header, bytes: three.bytes };
+    let mut bytes = three.prefix(Offset(20), LeaderEpoch(5)).to_vec();
+    bytes.extend_from_slice(&three.bytes[bytes.len()..]);
+    partition.append_as_follower(&following, Offset(22), bytes.into(), running.now()).unwrap();
+    assert_eq!(values(&partition), numbers(0..23));
+    assert_eq!(partition.log().latest_epoch(), LeaderEpoch(5));
+}
+
 #[test]
 fn what_is_cut_off_the_log_is_cut_off_its_copy() {
     let machine = Machine::new();
@@ -379,6 +425,20 @@ fn a_deleted_partition_leaves_no_copy() {
     machine.fs.crash();
     let running = machine.start();
     assert!(running.logs.logs().is_empty() && running.logs.futures().is_empty());
+}
+
+#[test]
+fn a_move_that_cannot_begin_leaves_no_folder() {
+    let machine = Machine::new();
+    let (running, partition) = running_with(&machine, 10);
+    machine.fs.set_capacity_bytes(machine.fs.used_bytes());
+    assert!(running.move_to("/b").is_err());
+    assert!(partition.future().is_none() && running.logs.futures().is_empty());
+    assert!(machine.folders("/b").is_empty());
+    machine.fs.set_capacity_bytes(u64::MAX);
+    running.move_to("/b").unwrap();
+    running.finish(&partition).unwrap();
+    assert_eq!((directory_of(&partition), values(&partition)), ("/b".to_owned(), numbers(0..10)));
 }
 
 #[test]
@@ -486,6 +546,61 @@ fn replicas_in_a_directory_that_failed_are_offline_until_a_restart() {
     machine.fs.kill();
     let running = machine.start();
     assert_eq!(values(&running.lead()), numbers(0..10));
+}
+
+/// Found by simulation: the deletion was called done, and the folder came back when there was a new topic of the name.
+#[test]
+fn what_lies_in_a_directory_that_failed_is_not_called_deleted() {
+    let machine = Machine::new();
+    let (running, partition) = running_with(&machine, 10);
+    let directory = directory_of(&partition);
+    let stop = StopReplica { topic_partition: of(), leader_epoch: LeaderEpoch(-2), delete: true };
+    let request = StopReplicaRequest { sender: sender(), partitions: vec![stop] };
+    let stop = |running: &Running| running.replicas.stop_replicas(&request, running.now()).unwrap()[0].1;
+    // The partition has not been let go of yet.
+    fail_directory(&running, &directory);
+    assert_eq!(stop(&running), ControlOutcome::StorageError);
+    machine.fs.kill();
+    drop((running, partition));
+    // The controller has not told yet what this broker hosts.
+    let running = machine.start();
+    fail_directory(&running, &directory);
+    assert_eq!(stop(&running), ControlOutcome::StorageError);
+    // Nor when it was away already when the broker started, which then knows nothing of what lies there.
+    machine.fs.fail_volume(directory.trim_start_matches('/'));
+    machine.fs.kill();
+    let running = machine.start();
+    assert_eq!(stop(&running), ControlOutcome::StorageError);
+    machine.fs.mend_volume(directory.trim_start_matches('/'));
+    machine.fs.kill();
+    let running = machine.start();
+    assert!(running.logs.log(&of()).is_some());
+    assert_eq!(stop(&running), ControlOutcome::Done);
+    assert!(running.logs.log(&of()).is_none());
+}
+
+/// Found by simulation: the folder came back with its disk, and the deletion of the topic that has its name waited for ever.
+#[test]
+fn a_log_of_an_earlier_topic_of_its_name_is_refused_and_goes_with_the_topic() {
+    let machine = Machine::new();
+    drop(running_with(&machine, 1));
+    machine.fs.kill();
+    let running = machine.start();
+    let mut state = PartitionAssignmentState::at_first(of(), vec![ME], vec![ME]);
+    state.is_new = true;
+    let request = LeaderAndIsrRequest {
+        sender: sender(),
+        partitions: vec![state],
+        topic_ids: vec![(of().topic, TopicId([8; 16]))],
+        live_leaders: Vec::new(),
+    };
+    let told = running.replicas.become_leader_or_follower(&request, running.now()).unwrap();
+    assert_eq!(told.outcomes[0].1, ControlOutcome::InconsistentTopicId);
+    let stop = StopReplica { topic_partition: of(), leader_epoch: LeaderEpoch(-2), delete: true };
+    let request = StopReplicaRequest { sender: sender(), partitions: vec![stop] };
+    let stopped = running.replicas.stop_replicas(&request, running.now()).unwrap();
+    assert_eq!(stopped[0].1, ControlOutcome::Done);
+    assert!(running.logs.log(&of()).is_none());
 }
 
 #[test]

@@ -69,11 +69,22 @@ pub struct Role {
     pub is_leader: bool,
     pub leader: BrokerId,
     pub leader_epoch: LeaderEpoch,
+    /// The first epoch of a leader's leadership. The controller gives a new one whenever a replica or the assignment
+    /// changes, and the leader stays.
+    pub leads_since: LeaderEpoch,
     pub partition_epoch: i32,
     pub isr: Vec<BrokerId>,
     pub replicas: Vec<BrokerId>,
     /// The log end offset when this leadership began.
     pub epoch_start_offset: Offset,
+}
+
+impl Role {
+    /// Whether this broker has led without a break since it led in `leader_epoch`: its log has nothing but what it
+    /// appended itself from then on.
+    pub fn has_led_since(&self, leader_epoch: LeaderEpoch) -> bool {
+        self.is_leader && (self.leads_since..=self.leader_epoch).contains(&leader_epoch)
+    }
 }
 
 /// Who appends, and what must hold for it.
@@ -82,7 +93,7 @@ pub struct AppendOptions {
     pub producer: ProducerRules,
     /// The ISR must have `min.insync.replicas` members beforehand: acks=all.
     pub needs_isr: bool,
-    /// The leadership that the appender believes in; `None` = whatever it is.
+    /// An epoch of the leadership that the appender believes in; `None` = whatever it is.
     pub leader_epoch: Option<LeaderEpoch>,
 }
 
@@ -166,6 +177,7 @@ impl Partition {
             is_leader: false,
             leader: BrokerId::NONE,
             leader_epoch: LeaderEpoch::UNKNOWN,
+            leads_since: LeaderEpoch::UNKNOWN,
             partition_epoch: -1,
             isr: Vec::new(),
             replicas: Vec::new(),
@@ -265,18 +277,20 @@ impl Partition {
         // A follower writes nothing here that would tell.
         ensure!(!self.log().directory().is_offline(), StorageSnafu);
         let is_leader = state.leader == me;
+        let before = self.role.load();
         let epoch_start_offset = if is_leader {
             let log = self.log();
             let end = log.log_end_offset();
             log.assign_epoch(state.leader_epoch, end)?;
             end
         } else {
-            self.role.load().epoch_start_offset
+            before.epoch_start_offset
         };
         let role = Arc::new(Role {
             is_leader,
             leader: state.leader,
             leader_epoch: state.leader_epoch,
+            leads_since: if before.is_leader { before.leads_since } else { state.leader_epoch },
             partition_epoch: state.partition_epoch,
             isr: state.isr.clone(),
             replicas: replicas.to_vec(),
@@ -317,8 +331,8 @@ impl Partition {
         let shared = self.leadership.read();
         let role = self.role.load();
         ensure!(role.is_leader, NotLeaderOrFollowerSnafu);
-        let is_of_epoch = options.leader_epoch.is_none_or(|epoch| epoch == role.leader_epoch);
-        ensure!(is_of_epoch, NotLeaderOrFollowerSnafu);
+        let is_of_leadership = options.leader_epoch.is_none_or(|epoch| role.has_led_since(epoch));
+        ensure!(is_of_leadership, NotLeaderOrFollowerSnafu);
         if options.needs_isr {
             let min_insync_replicas = self.effective_min_insync_replicas(&role);
             let isr = role.isr.len();
@@ -333,12 +347,12 @@ impl Partition {
         Ok(Appended { info, required_offset, leader_epoch: role.leader_epoch })
     }
 
-    /// Whether an append is committed: `Ok(false)` = not yet.
+    /// Whether an append is committed: `Ok(false)` = not yet. A new epoch of the same leader leaves it as it is.
     pub fn is_committed(&self, watched: &WatchedOffset) -> Result<bool, ReplicaError> {
         let role = self.role.load();
         let log = self.log();
         ensure!(!log.directory().is_offline(), StorageSnafu);
-        ensure!(role.is_leader && role.leader_epoch == watched.leader_epoch, NotLeaderOrFollowerSnafu);
+        ensure!(role.has_led_since(watched.leader_epoch), NotLeaderOrFollowerSnafu);
         if log.high_watermark() < watched.required_offset {
             return Ok(false);
         }

@@ -177,8 +177,9 @@ impl ShutdownTrigger {
 }
 
 impl Shutdown {
+    /// As [`requested`](Shutdown::requested): a trigger that is gone is a stop as well.
     pub fn is_requested(&self) -> bool {
-        *self.requested.borrow()
+        *self.requested.borrow() || self.requested.has_changed().is_err()
     }
 
     /// Resolves when the broker stops.
@@ -235,6 +236,15 @@ mod tests {
         trigger.request();
         trigger.drained(Duration::from_secs(60)).await;
         work.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_trigger_that_is_gone_is_a_stop() {
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        assert!(!shutdown.is_requested());
+        drop(trigger);
+        shutdown.requested().await;
+        assert!(shutdown.is_requested());
     }
 
     #[tokio::test]

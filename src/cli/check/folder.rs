@@ -63,6 +63,9 @@ pub(super) fn check(
             DirectoryKind::Future(_) | DirectoryKind::Deleted => {
                 report.note(&at, "a deletion or a move that goes on at the next start")
             }
+            DirectoryKind::Stray => {
+                report.note(&at, "a log that was set aside as stray: brokers keep it and do not serve it")
+            }
             DirectoryKind::Ignored => report.note(&at, "set aside: brokers pass over it"),
             DirectoryKind::Foreign => {
                 report.error(&at, "no partition's folder: Kafka refuses to start on it")

@@ -205,8 +205,8 @@ impl Segment<'_> {
         Ok(())
     }
 
-    /// An entry names the place of the first of the batches that were appended together, and the offset of their
-    /// last record.
+    /// An entry names the place of a batch and the offset of its last record; of a Kafka before 3.9.2 the place of the
+    /// first of the batches that were appended together, and the last offset of all of them.
     fn wrong_offset(&self, index: &[u8]) -> Option<String> {
         let batches = &self.facts.batches;
         let mut before = None;

@@ -133,7 +133,6 @@ fn leader_and_isr(
     let leaders: BTreeSet<BrokerId> = states.iter().map(|state| state.leader_and_isr.leader).collect();
     LeaderAndIsrRequest {
         sender,
-        is_full: false,
         topic_ids: topic_ids(cluster, &states),
         live_leaders: cluster.brokers().filter(|broker| leaders.contains(&broker.id)).cloned().collect(),
         partitions: states,

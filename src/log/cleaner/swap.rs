@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use snafu::ensure;
 
+use crate::log::directory::Delay;
 use crate::log::error::{LogError, SegmentDeletedSnafu};
 use crate::log::index::Index;
 use crate::log::names::{FileKind, Stage};
@@ -86,13 +87,13 @@ impl Log {
 
     /// The snapshot at the base that stays is still one of the state there.
     fn delete_replaced(&self, old: &[Arc<Segment>], now: Timestamp) -> Result<(), LogError> {
-        let due = now.plus_ms(self.config_now().file_delete_delay_ms);
+        let delay = Delay { since: now, ms: self.config_now().file_delete_delay_ms };
         let Some((first, others)) = old.split_first() else { return Ok(()) };
         first.note_deleted();
         first.close();
         for kind in FileKind::OF_SEGMENT {
             let path = self.place.join(&kind.name(first.base_offset));
-            self.place.check(self.place.directory.delete_later(&path, due), "deleting", &path)?;
+            self.place.check(self.place.directory.delete_later(&path, delay), "deleting", &path)?;
         }
         self.delete_segments(others, now)
     }

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use bytes::{Bytes, BytesMut};
 
 use crate::model::{Offset, ProducerEpoch, ProducerId, Timestamp};
-use crate::records::{Batch, BatchHeader, RecordsError, StoredRecord};
+use crate::records::{Batch, BatchHeader, RecordsError};
 
-use super::key_map::{Full, KeyMap};
+use super::key_map::{Full, KeyHash, KeyMap};
 use super::transactions::{CleanedTransactions, ControlContent};
 
 /// What one cleaning of a log knows after it has looked at the dirty part.
@@ -60,6 +60,19 @@ pub struct Filter<'a> {
 pub struct Scratch {
     body: BytesMut,
     kept: Vec<bool>,
+    /// Of the records of a batch, in order, that have a key and may be in the map.
+    keys: Vec<(Offset, KeyHash)>,
+    /// Of all records of a batch, in order.
+    looks: Vec<Look>,
+}
+
+/// What decides of a record.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    offset: Offset,
+    /// `None` = it has no key.
+    key: Option<KeyHash>,
+    is_tombstone: bool,
 }
 
 /// The records of a batch that stay.
@@ -80,21 +93,17 @@ impl KeyMap {
         first_dirty: Offset,
         scratch: &mut Scratch,
     ) -> Result<Option<Offset>, RecordsError> {
-        let mut full_at = None;
-        batch.visit_stored(&mut scratch.body, |record| {
+        let Scratch { body, keys, .. } = scratch;
+        keys.clear();
+        batch.visit_stored(body, |record| {
             let offset = batch.header.base_offset.plus(record.offset_delta);
-            let Some(key) = record.key.filter(|_| offset >= first_dirty) else {
-                return ControlFlow::Continue(());
-            };
-            match self.put(key, offset) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(Full) => {
-                    full_at = Some(offset);
-                    ControlFlow::Break(())
-                }
-            }
+            let key = record.key.filter(|_| offset >= first_dirty);
+            keys.extend(key.map(|key| (offset, self.hash(key))));
+            ControlFlow::Continue(())
         })?;
-        Ok(full_at)
+        self.fetch(keys.iter().map(|(_, hash)| *hash));
+        let refused = keys.iter().find(|(offset, hash)| self.put(*hash, *offset) == Err(Full));
+        Ok(refused.map(|(offset, _)| *offset))
     }
 }
 
@@ -123,7 +132,7 @@ impl Filter<'_> {
             true => Some(self.pass.now.plus_ms(self.pass.delete_retention_ms)),
             false => horizon,
         };
-        let Scratch { body, kept } = self.scratch;
+        let Scratch { body, kept, .. } = self.scratch;
         let is_kept = |position: usize| kept.get(position).copied().unwrap_or(false);
         batch.with_records(body, is_kept, horizon).map(Filtered::Replaced)
     }
@@ -150,22 +159,32 @@ impl Filter<'_> {
     }
 
     fn select(&mut self, batch: &Batch) -> Result<Selection, RecordsError> {
-        let Scratch { body, kept } = &mut *self.scratch;
-        kept.clear();
-        let mut selection = Selection { is_all: true, ..Selection::default() };
+        let Scratch { body, kept, looks, .. } = &mut *self.scratch;
+        let map = &self.pass.map;
+        looks.clear();
+        batch.visit_stored(body, |record| {
+            looks.push(Look {
+                offset: batch.header.base_offset.plus(record.offset_delta),
+                key: record.key.map(|key| map.hash(key)),
+                is_tombstone: record.value.is_none(),
+            });
+            ControlFlow::Continue(())
+        })?;
+        map.fetch(looks.iter().filter_map(|look| look.key));
         let rules = RecordRules {
             pass: self.pass,
             header: &batch.header,
             keeps_tombstones: keeps_tombstones(&batch.header, self.pass.now, self.keeps_legacy_tombstones),
         };
-        batch.visit_stored(body, |record| {
-            let is_kept = rules.is_kept(&record);
+        kept.clear();
+        let mut selection = Selection { is_all: true, ..Selection::default() };
+        for look in looks {
+            let is_kept = rules.is_kept(look);
             kept.push(is_kept);
             selection.count += usize::from(is_kept);
             selection.is_all &= is_kept;
-            selection.has_tombstones |= is_kept && record.value.is_none();
-            ControlFlow::Continue(())
-        })?;
+            selection.has_tombstones |= is_kept && look.is_tombstone;
+        }
         Ok(selection)
     }
 }
@@ -199,14 +218,13 @@ struct RecordRules<'a> {
 }
 
 impl RecordRules<'_> {
-    fn is_kept(&self, record: &StoredRecord<'_>) -> bool {
-        let offset = self.header.base_offset.plus(record.offset_delta);
-        if self.header.attributes.is_control() || offset >= self.pass.mapped_end {
+    fn is_kept(&self, look: &Look) -> bool {
+        if self.header.attributes.is_control() || look.offset >= self.pass.mapped_end {
             return true;
         }
         // A log that was not compacted before may hold records without a key: nothing will ever replace them.
-        let Some(key) = record.key else { return false };
-        let is_last = self.pass.map.last_offset(key).is_none_or(|last| offset >= last);
-        is_last && (record.value.is_some() || self.keeps_tombstones)
+        let Some(key) = look.key else { return false };
+        let is_last = self.pass.map.last_offset(key).is_none_or(|last| look.offset >= last);
+        is_last && (!look.is_tombstone || self.keeps_tombstones)
     }
 }

@@ -628,6 +628,35 @@ fn what_others_change_meanwhile_ends_a_cleaning_without_harm() {
     ends(&compacted, cleaning);
 }
 
+/// A follower is told to cut records off the active segment while an older one is rewritten. It reads its directory for
+/// the producers' snapshots then, and took what the cleaning wrote for a leftover: the disk was called broken.
+#[test]
+fn records_cut_off_meanwhile_leave_what_a_cleaning_writes() {
+    let compacted = Compacted::new();
+    compacted.append(&[("a", Some("1")), ("a", Some("2"))]);
+    compacted.roll("x");
+    compacted.append(&[("b", Some("1")), ("b", Some("2"))]);
+    let now = compacted.machine.now();
+    let mut cleaning = compacted.cleaner.pick(&OPTIONS, HashSecret([1, 2]), now).unwrap();
+    while compacted.machine.files(".cleaned").is_empty() {
+        assert!(matches!(cleaning.step(now), Ok(Step::Went { .. })));
+    }
+    let end = compacted.log.log_end_offset();
+    compacted.log.truncate_to(end.plus(-1), now).unwrap();
+    assert!(!compacted.machine.files(".cleaned").is_empty());
+    let error = loop {
+        match cleaning.step(now) {
+            Ok(Step::Done) => panic!("the cleaning went through"),
+            Ok(Step::Went { .. }) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LogError::SegmentDeleted), "{error}");
+    compacted.cleaner.finish(cleaning, Err(error), now);
+    assert!(compacted.machine.files(".cleaned").is_empty());
+    assert!(!compacted.log.directory().is_offline());
+}
+
 #[test]
 fn a_full_disk_delays_a_cleaning() {
     let compacted = Compacted::new();

@@ -225,3 +225,23 @@ fn unfinished_compactions_are_finished_or_dropped() {
     assert!(machine.files(".swap").is_empty() && machine.files(".cleaned").is_empty());
     assert_eq!(machine.files(".log")[1..], bases[1..]);
 }
+
+#[test]
+fn damaged_checkpoints_are_as_if_they_were_not_there() {
+    for damage in [&b""[..], b"odd", b"0\n2\nt 0 5\n", &[0xee; 20]] {
+        let machine = Machine::small_segments(300);
+        let (manager, log) = machine.start_log();
+        let values = fill(&log, 10);
+        manager.shut_down(machine.now());
+        drop((manager, log));
+        machine.fs.kill();
+        for name in ["recovery-point-offset", "replication-offset", "log-start-offset", "cleaner-offset"] {
+            machine.overwrite(&format!("/data/{name}-checkpoint"), damage);
+        }
+        machine.overwrite("leader-epoch-checkpoint", damage);
+        let (_, log) = machine.start_log();
+        assert_eq!(log.values(), values);
+        assert_eq!(log.append_values(&["next"]).unwrap().first_offset, Offset(10));
+        machine.check_files(&log);
+    }
+}

@@ -3,9 +3,9 @@
 use std::io;
 
 use super::super::testing::*;
-use super::super::{FlushWanted, LogError};
+use super::super::{FlushWanted, Log, LogError};
 use crate::model::{LeaderEpoch, Offset};
-use crate::records::AppendOrigin;
+use crate::records::{AppendOrigin, TransactionMarker};
 use crate::runtime::fs::{Fault, FaultOutcome, FileSystem, Operation};
 
 fn fail(machine: &Machine, on: Operation, kind: io::ErrorKind) {
@@ -38,6 +38,66 @@ fn a_full_disk_refuses_appends_until_there_is_room() {
     drop(manager);
     machine.fs.kill();
     assert_eq!(machine.start_log().1.values().len(), 11);
+}
+
+/// Found by simulation (seed 50225): the marker fitted and its entry in the transaction index did not, and the whole
+/// directory went offline.
+#[test]
+fn an_abort_is_refused_while_its_transaction_index_finds_no_room() {
+    let machine = Machine::small_segments(100_000);
+    let (manager, log) = machine.start_log();
+    for producer in [7, 8] {
+        log.append_batch(transactional(producer, 0, &["a"])).unwrap();
+    }
+    log.append_batch(marker(7, TransactionMarker::Abort)).unwrap();
+    let index = machine.read("00000000000000000000.txnindex");
+    let used = u64::MAX - machine.fs.space(std::path::Path::new("/")).unwrap().usable_bytes;
+    let aborted = |log: &Log| log.aborted_transactions(Offset(0), log.log_end_offset()).unwrap().len();
+    let needed = (0..200).find(|room| {
+        machine.fs.set_capacity_bytes(used + room);
+        let refused = match log.append_batch(marker(8, TransactionMarker::Abort)) {
+            Ok(_) => return true,
+            Err(refused) => refused,
+        };
+        assert!(matches!(refused, LogError::DiskFull { .. }), "{refused:?} with {room} bytes");
+        assert_eq!(machine.read("00000000000000000000.txnindex"), index, "with {room} bytes");
+        assert_eq!((aborted(&log), log.last_stable_offset()), (1, Offset(1)));
+        false
+    });
+    assert!(needed.is_some_and(|room| room > 80) && !log.directory().is_offline(), "{needed:?}");
+    assert_eq!((aborted(&log), log.last_stable_offset()), (2, Offset(4)));
+    machine.fs.set_capacity_bytes(u64::MAX);
+    drop(manager);
+    machine.fs.kill();
+    assert_eq!(aborted(&machine.start_log().1), 2);
+}
+
+/// Found by simulation (seeds 10828 and 11103): index entries that were still in memory found no room, and the directory
+/// went offline with a log that was cut in half.
+#[test]
+fn a_log_is_not_cut_before_its_index_has_room() {
+    let machine = Machine::small_segments(100_000);
+    let (manager, log) = machine.start_log();
+    for sequence in 0..20 {
+        log.append_batch(sequenced(7, sequence, &["long enough for an entry ".repeat(20).as_str()])).unwrap();
+    }
+    let values = log.values();
+    let used = u64::MAX - machine.fs.space(std::path::Path::new("/")).unwrap().usable_bytes;
+    let mut refusals = 0;
+    for room in 0..2_000 {
+        machine.fs.set_capacity_bytes(used + room);
+        let Err(refused) = log.truncate_to(Offset(15), machine.now()) else { break };
+        assert!(matches!(refused, LogError::DiskFull { .. }), "{refused:?} with {room} bytes");
+        assert_eq!(log.values(), values, "with {room} bytes");
+        refusals += 1;
+    }
+    assert!(refusals > 0 && !log.directory().is_offline(), "{refusals}");
+    assert_eq!(log.values(), values[..15]);
+    machine.fs.set_capacity_bytes(u64::MAX);
+    machine.check_files(&log);
+    drop(manager);
+    machine.fs.kill();
+    assert_eq!(machine.start_log().1.values(), values[..15]);
 }
 
 /// A broker that starts on a full disk leads, so that its records can be read.
@@ -79,6 +139,28 @@ fn retention_makes_room_on_a_full_disk() {
     machine.clock.advance_ms(60_001);
     manager.removal_tick(machine.now());
     assert!(!log.directory().is_offline());
+}
+
+/// Found by simulation: the controller was told of a failure, and waited with the deletion until the broker was started
+/// again.
+#[test]
+fn a_log_is_deleted_on_a_full_disk_and_none_of_its_name_is_taken_for_it() {
+    let machine = Machine::small_segments(300);
+    let (manager, log) = machine.start_log();
+    log.append_values(&["a"]).unwrap();
+    log.advance_high_watermark(Offset(1));
+    log.delete_records_before(Offset(1)).unwrap();
+    manager.high_watermark_tick();
+    manager.log_start_offset_tick();
+    machine.fs.set_capacity_bytes(0);
+    manager.delete(&[partition()], machine.now()).unwrap();
+    assert!(matches!(machine.open(&manager), Err(LogError::DiskFull { .. })));
+    machine.fs.set_capacity_bytes(u64::MAX);
+    let fresh = machine.open(&manager).unwrap();
+    fresh.append_values(&["b"]).unwrap();
+    machine.fs.kill();
+    let (_, fresh) = machine.start_log();
+    assert_eq!((fresh.high_watermark(), fresh.log_start_offset()), (Offset(0), Offset(0)));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::super::testing::*;
 use super::super::{EpochEndOffset, Log, LogError};
 use crate::model::{LeaderEpoch, Offset};
+use crate::records::{Batch, DownConversion, MessageFormat, down_convert};
 use crate::runtime::fs::FileSystem;
 
 /// A batch as a leader of an epoch stored it.
@@ -50,15 +51,81 @@ fn epochs_follow_from_the_batches_and_survive_a_kill() {
     check(&machine.start_log().1);
 }
 
+/// Nothing is appended between the starts, which would write the file in passing.
 #[test]
-fn several_batches_are_one_entry_in_the_index() {
+fn a_file_of_epochs_that_says_nothing_is_written_again() {
+    let check = |log: &Log| {
+        assert_eq!([0, 1, 3, 7].map(|epoch| end_of(log, epoch)), [(0, 10), (0, 10), (3, 20), (-1, -1)]);
+    };
+    for (text, is_flushed, is_stopped) in ["", "0\n", "0\n0\n", "0\n1\n0 0"]
+        .into_iter()
+        .flat_map(|text| [(text, false, false), (text, true, false), (text, false, true)])
+    {
+        let machine = Machine::small_segments(400);
+        let (manager, log) = machine.start_log();
+        for offset in (0..20).step_by(2) {
+            append(&log, &[stored(offset, if offset < 10 { 0 } else { 3 }, &["a", "b"])]).unwrap();
+        }
+        if is_flushed {
+            log.flush(super::super::FlushWanted::Everything, machine.now()).unwrap();
+        }
+        if is_stopped {
+            manager.shut_down(machine.now());
+        }
+        drop((manager, log));
+        machine.fs.kill();
+        machine.overwrite("leader-epoch-checkpoint", text.as_bytes());
+        let case = format!("{text:?}, flushed: {is_flushed}, stopped: {is_stopped}");
+        for _ in 0..2 {
+            let (manager, log) = machine.start_log();
+            check(&log);
+            manager.shut_down(machine.now());
+        }
+        assert_eq!(machine.read("leader-epoch-checkpoint"), b"0\n2\n0 0\n3 10\n", "{case}");
+    }
+}
+
+/// A topic whose format was lowered: whoever asks for an epoch is told that there is none, before a restart and after.
+#[test]
+fn epochs_before_old_messages_are_forgotten() {
+    let (machine, log) = two_epochs();
+    let new = Batch::read(stored(20, 3, &["old"]).into()).unwrap();
+    let old = down_convert(&new, &DownConversion::new(MessageFormat::V1, Offset(20))).unwrap();
+    append(&log, &[old.to_vec()]).unwrap();
+    assert_eq!(end_of(&log, 0), (-1, -1));
+    for _ in 0..2 {
+        machine.fs.kill();
+        let (_, log) = machine.start_log();
+        assert_eq!((end_of(&log, 0), log.log_end_offset()), ((-1, -1), Offset(21)));
+        assert!(machine.files("leader-epoch-checkpoint").is_empty());
+    }
+}
+
+/// Found by simulation: the checkpoint of log starts lags behind the file of epochs.
+#[test]
+fn records_that_are_back_after_a_kill_have_their_epochs() {
+    for deleted_to in [3, 10, 15, 20] {
+        let (machine, log) = two_epochs();
+        log.advance_high_watermark(Offset(20));
+        log.delete_records_before(Offset(deleted_to)).unwrap();
+        machine.fs.kill();
+        let (_, log) = machine.start_log();
+        assert_eq!(log.log_start_offset(), Offset(0));
+        assert_eq!([0, 1, 3].map(|epoch| end_of(&log, epoch)), [(0, 10), (0, 10), (3, 20)]);
+        machine.check_files(&log);
+    }
+}
+
+#[test]
+fn batches_that_are_appended_together_have_entries_of_their_own() {
     let machine = Machine::small_segments(100_000);
     let (_, log) = machine.start_log();
     append(&log, &[stored(0, 0, &["a"]), stored(1, 0, &["b"])]).unwrap();
     append(&log, &[stored(2, 0, &["c"]), stored(3, 0, &["d"])]).unwrap();
     log.write_out(super::super::FlushWanted::Everything).unwrap();
+    // The third follows more than an interval of 100 bytes.
     let position = 2 * stored(0, 0, &["a"]).len() as u8;
-    assert_eq!(machine.read("00000000000000000000.index"), [0, 0, 0, 3, 0, 0, 0, position]);
+    assert_eq!(machine.read("00000000000000000000.index"), [0, 0, 0, 2, 0, 0, 0, position]);
     for from in 0..4 {
         assert_eq!(log.values_from(Offset(from)).unwrap().len(), 4 - from as usize);
     }

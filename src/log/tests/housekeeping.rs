@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::super::testing::*;
 use super::super::{FlushWanted, LogConfig, LogError};
-use crate::model::{Offset, Timestamp};
-use crate::records::Batch;
+use crate::model::{LeaderEpoch, Offset, Timestamp};
+use crate::records::{AppendOrigin, Batch, MessageFormat, ValidationRules, validate};
 use crate::runtime::fs::FileSystem;
 
 #[test]
@@ -27,6 +27,22 @@ fn retention_deletes_whole_segments_and_raises_the_log_start() {
     manager.removal_tick(machine.now());
     assert!(machine.files(".deleted").is_empty());
     assert_eq!(log.values().len() as i64, 20 - kept);
+}
+
+/// Found by simulation.
+#[test]
+fn what_is_deleted_goes_though_the_clock_was_set_back() {
+    let mut machine = Machine::small_segments(300);
+    machine.config.retention_ms = Some(0);
+    let (manager, log) = machine.start_log();
+    log.append_times(10, &["a"]);
+    log.apply_retention(machine.now()).unwrap();
+    machine.clock.advance_ms(-900_000);
+    manager.removal_tick(machine.now());
+    assert!(!machine.files(".deleted").is_empty(), "readers have their time");
+    machine.clock.advance_ms(60_000);
+    manager.removal_tick(machine.now());
+    assert_eq!(machine.files(".deleted"), [""; 0]);
 }
 
 #[test]
@@ -90,6 +106,23 @@ fn the_high_watermark_comes_back_from_its_checkpoint() {
     assert!(!log.advance_high_watermark(Offset(100)), "never above the log end");
 }
 
+/// Kafka warns of one.
+#[test]
+fn beside_old_messages_there_is_no_file_of_epochs() {
+    let machine = Machine::small_segments(10_000);
+    let (_, log) = machine.start_log();
+    log.assign_epoch(LeaderEpoch(3), Offset(0)).unwrap();
+    let append = |message_format| {
+        let rules = ValidationRules { message_format, ..ValidationRules::default() };
+        let records = validate(batch(&[(5_000, "a")]), &rules, machine.now()).unwrap();
+        log.append_as_leader(records, LeaderEpoch(3), AppendOrigin::Client, machine.now()).unwrap();
+        machine.files("leader-epoch-checkpoint").pop().map(|name| machine.read(&name))
+    };
+    assert_eq!(append(MessageFormat::V1), None);
+    assert_eq!(append(MessageFormat::V2).as_deref(), Some(&b"0\n1\n3 1\n"[..]));
+    assert_eq!(append(MessageFormat::V0), None);
+}
+
 #[test]
 fn a_deleted_partition_is_renamed_removed_and_may_come_back_empty() {
     let machine = Machine::small_segments(300);
@@ -142,6 +175,31 @@ fn foreign_folders_are_named_before_anything_is_touched() {
     machine.fs.create_dir_all(Path::new("/data/lost+found")).unwrap();
     let refused = machine.start();
     assert!(matches!(refused, Err(LogError::UnusableDirectory { path, .. }) if path.ends_with("lost+found")));
+}
+
+#[test]
+fn a_stray_log_is_kept_as_it_is_and_a_new_one_begun_beside_it() {
+    let machine = Machine::small_segments(300);
+    let (_, log) = machine.start_log();
+    log.append_times(20, &["old"]);
+    log.flush(FlushWanted::Everything, machine.now()).unwrap();
+    machine.fs.kill();
+    let stray = Path::new("/data/t-0.0123456789abcdef0123456789abcdef-stray");
+    machine.fs.rename(Path::new("/data/t-0"), stray).unwrap();
+    let contents = || -> Vec<(String, Vec<u8>)> {
+        let names = machine.fs.list(stray).unwrap().into_iter().map(|entry| entry.name);
+        names.map(|name| (name.clone(), machine.fs.read(&stray.join(name)).unwrap())).collect()
+    };
+    let before = contents();
+    assert!(before.len() > 2);
+    let (manager, log) = machine.start_log();
+    assert_eq!(log.append_values(&["new"]).unwrap().first_offset, Offset(0));
+    manager.delete(&[partition()], machine.now()).unwrap();
+    machine.clock.advance_ms(600_000);
+    manager.removal_tick(machine.now());
+    machine.fs.kill();
+    assert!(machine.start().unwrap().logs().is_empty());
+    assert_eq!(contents(), before);
 }
 
 #[test]

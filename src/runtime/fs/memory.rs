@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -212,6 +213,19 @@ struct Contents {
 }
 
 impl Contents {
+    /// Writes as much of the parts as there is place for. What lies between the end and the place is zero.
+    fn write(&mut self, parts: &[IoSlice<'_>], place: Range<usize>) {
+        if self.contents.len() < place.end {
+            self.contents.resize(place.end, 0);
+        }
+        let mut place = &mut self.contents[place];
+        for part in parts {
+            let (here, rest) = place.split_at_mut(part.len().min(place.len()));
+            here.copy_from_slice(&part[..here.len()]);
+            place = rest;
+        }
+    }
+
     fn tear(&mut self, random: &Random) {
         let durable = self.durable.len();
         if self.contents.len() <= durable || !self.contents.starts_with(&self.durable) {
@@ -249,6 +263,9 @@ impl Disk {
     }
 
     fn fault(&mut self, operation: Operation) -> Option<FaultOutcome> {
+        if self.faults.is_empty() {
+            return None;
+        }
         let mut struck = None;
         self.faults.retain_mut(|fault| {
             if fault.on != operation || struck.is_some() {
@@ -287,7 +304,8 @@ impl Disk {
             match component {
                 Component::RootDir | Component::CurDir => {}
                 Component::Normal(name) => {
-                    at = *self.directory(at)?.names.get(&text(name)).ok_or(io::ErrorKind::NotFound)?;
+                    let names = &self.directory(at)?.names;
+                    at = *names.get(&*name.to_string_lossy()).ok_or(io::ErrorKind::NotFound)?;
                 }
                 Component::ParentDir | Component::Prefix(_) => return Err(io::ErrorKind::InvalidInput.into()),
             }
@@ -587,15 +605,15 @@ impl File for MemoryFile {
 
     fn write_at(&self, parts: &[IoSlice<'_>], position: u64) -> io::Result<usize> {
         let mut disk = self.writable_disk()?;
-        let mut bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let offered: usize = parts.iter().map(|part| part.len()).sum();
         let permit = disk.step(Operation::Write)?;
-        match permit {
-            Permit::Whole => {}
-            Permit::Short(size) => bytes.truncate(size),
-            Permit::Half => bytes.truncate(bytes.len() / 2),
-        }
+        let taken = match permit {
+            Permit::Whole => offered,
+            Permit::Short(size) => offered.min(size),
+            Permit::Half => offered / 2,
+        };
         let position = usize::try_from(position).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let end = position + bytes.len();
+        let end = position + taken;
         let grows_by = end.saturating_sub(disk.file(self.inode)?.contents.len()) as u64;
         let is_bounded = disk.capacity_bytes < u64::MAX;
         if grows_by > 0 && is_bounded && disk.used_bytes().saturating_add(grows_by) > disk.capacity_bytes {
@@ -603,12 +621,9 @@ impl File for MemoryFile {
         }
         let modified = disk.clock.now();
         let file = disk.file_mut(self.inode)?;
-        if file.contents.len() < end {
-            file.contents.resize(end, 0);
-        }
-        file.contents[position..end].copy_from_slice(&bytes);
+        file.write(parts, position..end);
         file.modified = modified;
-        if matches!(permit, Permit::Half) { Err(stopped()) } else { Ok(bytes.len()) }
+        if matches!(permit, Permit::Half) { Err(stopped()) } else { Ok(taken) }
     }
 
     fn size_bytes(&self) -> io::Result<u64> {
