@@ -291,7 +291,7 @@ fn accepted(what: &str, outcomes: Result<PartitionOutcomes, PeerError>) -> BTree
     let refused = outcomes.iter().filter_map(|(partition, error)| Some((partition, (*error)?)));
     let mut refused = refused.filter(|(_, error)| *error != ELECTION_NOT_NEEDED);
     if let Some((partition, error)) = refused.next() {
-        eprintln!("{what} of {partition} is refused for now: {error:?}");
+        eprintln!("{what} of {partition} is refused, asking again: {error:?}");
     }
     outcomes.into_iter().filter(|(_, error)| error.is_none()).map(|(partition, _)| partition).collect()
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use snafu::ResultExt;
 
 use super::decoder::Decoder;
+use super::records::show_control_record;
 use super::{Arguments, Complaints, DumpLogError, RecordsSnafu, SegmentSnafu, base_offset};
 use crate::log::{SegmentReadError, SegmentReader};
 use crate::model::{Offset, Timestamp};
@@ -19,7 +20,7 @@ pub(super) fn dump(
     output: &mut dyn Write,
     complaints: &mut Complaints,
 ) -> Result<(), DumpLogError> {
-    writeln!(output, "Log starting offset: {}", base_offset(path)?)?;
+    writeln!(output, "{}", title(path)?)?;
     let mut reader = SegmentReader::open(fs, path).context(SegmentSnafu { path })?;
     let is_deep = arguments.deep_iteration || decoder.prints_contents();
     let limit = u64::try_from(arguments.max_bytes).unwrap_or(0);
@@ -59,6 +60,22 @@ pub(super) fn dump(
         complaints.gaps.push((path.to_owned(), gaps.found));
     }
     Ok(())
+}
+
+/// What the name of a log, or of a snapshot of KRaft's metadata, says.
+fn title(path: &Path) -> Result<String, DumpLogError> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if name == "bootstrap.checkpoint" {
+        return Ok("KRaft bootstrap snapshot".to_owned());
+    }
+    // The offset and the epoch that the snapshot ends with.
+    let numbers = name.strip_suffix(".checkpoint").and_then(|name| name.split_once('-'));
+    let numbers =
+        numbers.and_then(|(end, epoch)| Some((end.parse::<i64>().ok()?, epoch.parse::<i32>().ok()?)));
+    Ok(match numbers {
+        Some((end_offset, epoch)) => format!("Snapshot end offset: {end_offset}, epoch: {epoch}"),
+        None => format!("Log starting offset: {}", base_offset(path)?),
+    })
 }
 
 #[derive(Default)]
@@ -174,6 +191,11 @@ fn describe_record(batch: &Batch, record: &RecordView, checksum: Option<(u32, bo
             TransactionMarker::Commit => "COMMIT",
         };
         text += &format!(" endTxnMarker: {marker} coordinatorEpoch: {}", end.coordinator_epoch);
+    } else if batch.header.attributes.is_control()
+        && let (Some(key), Some(value)) = (&record.key, &record.value)
+        && let Some(shown) = show_control_record(key, value)
+    {
+        text += &format!(" {shown}");
     }
     text
 }

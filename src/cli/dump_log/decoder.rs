@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use super::records::{read_group_record, read_transaction_record};
+use super::records::{read_group_record, read_metadata_record, read_share_record, read_transaction_record};
 use super::{Arguments, DumpLogError, NoKeySnafu, UnknownDecoderSnafu};
 use crate::model::Offset;
 use crate::records::RecordView;
@@ -16,6 +16,8 @@ pub(super) enum Decoder {
     },
     Offsets,
     Transactions,
+    ShareGroups,
+    ClusterMetadata,
 }
 
 /// The classes of Kafka that read single fields.
@@ -40,6 +42,12 @@ impl Decoder {
         if arguments.transaction_log_decoder {
             return Ok(Decoder::Transactions);
         }
+        if arguments.share_group_state_decoder {
+            return Ok(Decoder::ShareGroups);
+        }
+        if arguments.cluster_metadata_decoder {
+            return Ok(Decoder::ClusterMetadata);
+        }
         let key = Plain::named(&arguments.key_decoder_class)?;
         let value = Plain::named(&arguments.value_decoder_class)?;
         Ok(if arguments.print_data_log { Decoder::Plain { key, value } } else { Decoder::Hidden })
@@ -61,8 +69,13 @@ impl Decoder {
                 let key = record.key.as_ref().map(|bytes| key.show(bytes));
                 return Ok((key, record.value.as_ref().map(|bytes| value.show(bytes))));
             }
+            Decoder::ClusterMetadata => {
+                let value = record.value.as_ref().map(read_metadata_record);
+                return Ok((None, value.map(|text| text.replace("{offset}", &offset.to_string()))));
+            }
             Decoder::Offsets => read_group_record,
             Decoder::Transactions => read_transaction_record,
+            Decoder::ShareGroups => read_share_record,
         };
         let Some(key) = &record.key else { return NoKeySnafu { offset }.fail() };
         match parse(key, record.value.as_ref()) {

@@ -1,4 +1,4 @@
-//! `barnabas dump-log`: the options and the output of `kafka-dump-log` 3.9.
+//! `barnabas dump-log`: the options and the output of `kafka-dump-log` 3.9, and the records of later groups as 4.3 prints them.
 
 mod batches;
 mod decoder;
@@ -19,7 +19,7 @@ use crate::runtime::fs::{DiskFileSystem, FileSystem};
 /// Print what lies in log, index and snapshot files, as kafka-dump-log does.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// The files: .log, .index, .timeindex, .txnindex, .snapshot.
+    /// The files: .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint.
     #[arg(value_name = "FILE")]
     paths: Vec<PathBuf>,
 
@@ -46,6 +46,14 @@ pub(super) struct Arguments {
     /// Read records as those of __transaction_state.
     #[arg(long)]
     transaction_log_decoder: bool,
+
+    /// Read records as those of __share_group_state.
+    #[arg(long)]
+    share_group_state_decoder: bool,
+
+    /// Read records as those of __cluster_metadata.
+    #[arg(long)]
+    cluster_metadata_decoder: bool,
 
     /// How keys are read: StringDecoder, IntegerDecoder, LongDecoder or DefaultDecoder, of any package.
     #[arg(long, value_name = "CLASS", default_value = "StringDecoder")]
@@ -165,7 +173,7 @@ fn dump_all(
     for path in &paths {
         writeln!(output, "Dumping {}", path.display())?;
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("log") => batches::dump(arguments, &decoder, fs, path, output, complaints)?,
+            Some("log" | "checkpoint") => batches::dump(arguments, &decoder, fs, path, output, complaints)?,
             Some("index") => indexes::dump_offsets(arguments, fs, path, output, complaints)?,
             Some("timeindex") => indexes::dump_times(arguments, fs, path, output, complaints)?,
             Some("txnindex") => dump_aborted(fs, path, output)?,

@@ -1,4 +1,5 @@
-//! The records of `__consumer_offsets` and `__transaction_state`, as Kafka's tools print them.
+//! The records of `__consumer_offsets`, `__share_group_state`, `__transaction_state` and `__cluster_metadata`, as Kafka's tools
+//! print them.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -6,52 +7,171 @@ use wire::consumer_protocol_assignment::ConsumerProtocolAssignment;
 use wire::consumer_protocol_subscription::ConsumerProtocolSubscription;
 use wire::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 use wire::{
-    DecodeError, GroupMetadataKey, Message, OffsetCommitKey, OffsetCommitValue, Reader, RecordValue,
-    TransactionLogKey, TransactionLogValue,
+    DecodeError, Message, Reader, RecordKey, RecordValue, Shown, TransactionLogKey, TransactionLogValue,
 };
 
-/// Key and value of a record of `__consumer_offsets`; no value = it was removed. An error is what is printed
-/// in the place of both, with `{offset}` to be filled in.
-pub(super) fn read_group_record(
+/// Key and value of a record as they are printed; no value = it was removed. An error is what is printed in the place of
+/// both, with `{offset}` to be filled in.
+type Printed = Result<(String, Option<String>), String>;
+
+/// A record of `__consumer_offsets`.
+pub(super) fn read_group_record(key: &Bytes, value: Option<&Bytes>) -> Printed {
+    use wire::*;
+    match kind_of(key)? {
+        // Keys of version 0 are those of 1.
+        0 | 1 => print::<OffsetCommitKey, OffsetCommitValue>(key, value),
+        2 => print_with::<GroupMetadataKey>(key, value, |value, version| {
+            Ok(group_metadata(GroupMetadataValue::from_record(value)?, version))
+        }),
+        3 => print::<ConsumerGroupMetadataKey, ConsumerGroupMetadataValue>(key, value),
+        4 => print::<ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue>(key, value),
+        5 => print::<ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue>(key, value),
+        6 => print::<ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue>(
+            key, value,
+        ),
+        7 => print::<ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue>(
+            key, value,
+        ),
+        8 => print::<ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue>(
+            key, value,
+        ),
+        9 => print::<ShareGroupPartitionMetadataKey, ShareGroupPartitionMetadataValue>(key, value),
+        10 => print::<ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue>(key, value),
+        11 => print::<ShareGroupMetadataKey, ShareGroupMetadataValue>(key, value),
+        12 => print::<ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue>(
+            key, value,
+        ),
+        13 => print::<ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue>(key, value),
+        14 => {
+            print::<ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue>(key, value)
+        }
+        15 => print::<ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue>(key, value),
+        16 => print::<ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue>(key, value),
+        17 => print::<StreamsGroupMetadataKey, StreamsGroupMetadataValue>(key, value),
+        19 => print::<StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue>(key, value),
+        20 => print::<StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue>(
+            key, value,
+        ),
+        21 => print::<StreamsGroupTargetAssignmentMemberKey, StreamsGroupTargetAssignmentMemberValue>(
+            key, value,
+        ),
+        22 => print::<StreamsGroupCurrentMemberAssignmentKey, StreamsGroupCurrentMemberAssignmentValue>(
+            key, value,
+        ),
+        23 => print::<StreamsGroupTopologyKey, StreamsGroupTopologyValue>(key, value),
+        unknown => Err(unknown_type(unknown)),
+    }
+}
+
+/// A record of `__share_group_state`.
+pub(super) fn read_share_record(key: &Bytes, value: Option<&Bytes>) -> Printed {
+    use wire::*;
+    match kind_of(key)? {
+        0 => print::<ShareSnapshotKey, ShareSnapshotValue>(key, value),
+        1 => print::<ShareUpdateKey, ShareUpdateValue>(key, value),
+        unknown => Err(unknown_type(unknown)),
+    }
+}
+
+/// A record of KRaft's metadata, which has no key.
+pub(super) fn read_metadata_record(value: &Bytes) -> String {
+    const FRAME_VERSION: u32 = 1;
+    let read = || {
+        let mut reader = Reader::new(value.clone());
+        let frame_version = reader.uvarint().map_err(told)?;
+        if frame_version != FRAME_VERSION {
+            return Err(format!(
+                "Could not deserialize metadata record due to unknown frame version {frame_version}(only frame version {FRAME_VERSION} is supported)"
+            ));
+        }
+        let kind = reader.uvarint().map_err(told)?;
+        let version = reader.uvarint().map_err(told)?;
+        let read_as = i16::try_from(version).unwrap_or(i16::MAX);
+        let shown = wire::show_metadata_record(kind, read_as, &mut reader).map_err(told)?;
+        let (name, data) = shown.ok_or_else(|| format!("Unknown metadata id {kind}"))?;
+        Ok(json!({ "type": constant_name(name), "version": version, "data": json_of(data) }).to_string())
+    };
+    read().unwrap_or_else(|error| format!("Error at {{offset}}, skipping. {error}"))
+}
+
+fn told(error: DecodeError) -> String {
+    error.to_string()
+}
+
+/// `NoOpRecord` as `NO_OP_RECORD`.
+fn constant_name(name: &str) -> String {
+    let mut constant = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !constant.is_empty() {
+            constant.push('_');
+        }
+        constant.push(letter.to_ascii_uppercase());
+    }
+    constant
+}
+
+/// What a control record of KRaft's log says; `None` for others.
+pub(super) fn show_control_record(key: &Bytes, value: &Bytes) -> Option<String> {
+    let mut reader = Reader::new(key.clone());
+    let (_, kind) = (reader.i16().ok()?, reader.i16().ok()?);
+    let title = match kind {
+        2 => "LeaderChange:",
+        3 => "SnapshotHeader",
+        4 => "SnapshotFooter",
+        5 => "KRaftVersion",
+        6 => "KRaftVoters",
+        _ => return None,
+    };
+    // Each begins with its version, which is a field of it.
+    let version = Reader::new(value.clone()).i16().ok()?;
+    let kind = u32::try_from(kind).ok()?;
+    let (_, data) = wire::show_control_record(kind, version, &mut Reader::new(value.clone())).ok()??;
+    Some(format!("{title} {}", json_of(data)))
+}
+
+fn unknown_type(kind: i16) -> String {
+    format!("Unknown record type {kind} at offset {{offset}}, skipping.")
+}
+
+fn damaged(error: DecodeError) -> String {
+    format!("Error at offset {{offset}}, skipping. {error}")
+}
+
+/// The type in front of a key.
+fn kind_of(key: &Bytes) -> Result<i16, String> {
+    Reader::new(key.clone()).i16().map_err(damaged)
+}
+
+fn print<K: RecordKey, V: RecordValue>(key: &Bytes, value: Option<&Bytes>) -> Printed {
+    print_with::<K>(key, value, |value, version| Ok(json_of(V::from_record(value)?.show(version))))
+}
+
+fn print_with<K: RecordKey>(
     key: &Bytes,
     value: Option<&Bytes>,
-) -> Result<(String, Option<String>), String> {
-    let damaged = |error: DecodeError| format!("Error at offset {{offset}}, skipping. {error}");
-    let mut reader = Reader::new(key.clone());
-    let kind = reader.i16().map_err(damaged)?;
-    let data = match kind {
-        0 | 1 => {
-            let key = OffsetCommitKey::decode(&mut reader, 0).map_err(damaged)?;
-            json!({ "group": key.group.as_str(), "topic": key.topic.as_str(), "partition": key.partition })
-        }
-        2 => {
-            let key = GroupMetadataKey::decode(&mut reader, 0).map_err(damaged)?;
-            json!({ "group": key.group.as_str() })
-        }
-        unknown => return Err(format!("Unknown record type {unknown} at offset {{offset}}, skipping.")),
-    };
-    let key = json!({ "type": kind.to_string(), "data": data }).to_string();
+    read_value: impl Fn(&Bytes, i16) -> Result<Value, DecodeError>,
+) -> Printed {
+    let kind = kind_of(key)?;
+    let data = K::decode(&mut Reader::new(key.slice(2..)), 0).map_err(damaged)?;
+    let key = json!({ "type": kind.to_string(), "data": json_of(data.show(0)) }).to_string();
     let Some(value) = value else { return Ok((key, None)) };
     let version = Reader::new(value.clone()).i16().map_err(damaged)?;
-    let data = match kind {
-        2 => group_metadata(GroupMetadataValue::from_record(value).map_err(damaged)?, version),
-        _ => offset_commit(&OffsetCommitValue::from_record(value).map_err(damaged)?, version),
-    };
+    let data = read_value(value, version).map_err(damaged)?;
     Ok((key, Some(json!({ "version": version.to_string(), "data": data }).to_string())))
 }
 
-fn offset_commit(value: &OffsetCommitValue, version: i16) -> Value {
-    let mut data = Map::new();
-    data.insert("offset".into(), value.offset.into());
-    if version >= 3 {
-        data.insert("leaderEpoch".into(), value.leader_epoch.into());
+fn json_of(shown: Shown) -> Value {
+    match shown {
+        Shown::Null => Value::Null,
+        Shown::Bool(value) => value.into(),
+        Shown::Number(number) => number.into(),
+        Shown::Float(number) => number.into(),
+        Shown::Text(text) => text.as_str().into(),
+        Shown::Bytes(bytes) => base64(&bytes).into(),
+        Shown::Uuid(id) => id.to_string().into(),
+        Shown::List(elements) => elements.into_iter().map(json_of).collect(),
+        Shown::Fields(fields) => fields.into_iter().map(|(name, value)| (name, json_of(value))).collect(),
     }
-    data.insert("metadata".into(), value.metadata.as_str().into());
-    data.insert("commitTimestamp".into(), value.commit_timestamp.into());
-    if version == 1 {
-        data.insert("expireTimestamp".into(), value.expire_timestamp.into());
-    }
-    Value::Object(data)
 }
 
 fn group_metadata(value: GroupMetadataValue, version: i16) -> Value {
@@ -123,12 +243,8 @@ fn assignment(bytes: &Bytes) -> Option<Value> {
     Some(json!({ "assignedPartitions": assigned, "userData": user_data }))
 }
 
-/// As [`read_group_record`], for a record of `__transaction_state`.
-pub(super) fn read_transaction_record(
-    key: &Bytes,
-    value: Option<&Bytes>,
-) -> Result<(String, Option<String>), String> {
-    let damaged = |error: DecodeError| format!("Error at offset {{offset}}, skipping. {error}");
+/// A record of `__transaction_state`.
+pub(super) fn read_transaction_record(key: &Bytes, value: Option<&Bytes>) -> Printed {
     let mut reader = Reader::new(key.clone());
     let kind = reader.i16().map_err(damaged)?;
     if kind != 0 {
@@ -223,7 +339,9 @@ mod tests {
 
     #[test]
     fn other_kinds_of_records_are_passed_over() {
-        let read = read_group_record(&Bytes::from_static(b"\0\x03\0\x01g"), None);
-        assert_eq!(read, Err("Unknown record type 3 at offset {offset}, skipping.".to_owned()));
+        let read = read_group_record(&Bytes::from_static(b"\0\x63\0\x01g"), None);
+        assert_eq!(read, Err("Unknown record type 99 at offset {offset}, skipping.".to_owned()));
+        let read = read_share_record(&Bytes::from_static(b"\0\x02\0\x01g"), None);
+        assert_eq!(read, Err("Unknown record type 2 at offset {offset}, skipping.".to_owned()));
     }
 }
