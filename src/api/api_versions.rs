@@ -3,6 +3,9 @@
 //! Behaviour: allowed at any time. An unknown version is answered in the layout of version 0 with the versions of
 //! this API (KIP-511). Features that can be absent are told only to clients that understand a level 0.
 //!
+//! Below `inter.broker.protocol.version` 2.8 topics have no ids. A client that finds zeros there uses Fetch by name; some of
+//! those that know the APIs of Kafka 4 use these by id, and find no topic: there the versions by id are not on offer.
+//!
 //! Versions: 1 throttle time · 3 flexible, client software (KIP-511), features (KIP-584) · 4 features whose
 //! minimum is 0 (KAFKA-17011).
 
@@ -12,6 +15,12 @@ use wire::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 use super::table::{APIS, Api};
 use super::{ErrorCode, RequestContext, Services};
 use crate::controller::features::SUPPORTED_FEATURES;
+
+/// The newest versions that name topics by name, of APIs that later name them by id.
+const NEWEST_BY_NAME: [(ApiKey, i16); 3] =
+    [(ApiKey::Produce, 12), (ApiKey::OffsetCommit, 9), (ApiKey::OffsetFetch, 9)];
+/// From here on brokers tell each other of topic ids.
+const FIRST_WITH_TOPIC_IDS: &str = "2.8-IV1";
 
 pub async fn handle(
     services: &Services,
@@ -28,8 +37,10 @@ pub async fn handle(
         }
     }
     let features = services.features.borrow().clone();
+    let has_ids = services.config.load().speaks(FIRST_WITH_TOPIC_IDS);
+    let rows = APIS.iter().filter_map(row);
     ApiVersionsResponse {
-        api_keys: APIS.iter().filter_map(row).collect(),
+        api_keys: if has_ids { rows.collect() } else { rows.map(by_name).collect() },
         supported_features: supported_features(context.version),
         finalized_features_epoch: features.epoch,
         finalized_features: features.levels.iter().map(finalized).collect(),
@@ -68,6 +79,14 @@ fn row(api: &Api) -> Option<ApiVersion> {
         min_version: *advertised.start(),
         max_version: *advertised.end(),
     })
+}
+
+fn by_name(row: ApiVersion) -> ApiVersion {
+    let newest = NEWEST_BY_NAME.iter().find(|(api, _)| *api as i16 == row.api_key);
+    ApiVersion {
+        max_version: newest.map_or(row.max_version, |(_, newest)| row.max_version.min(*newest)),
+        ..row
+    }
 }
 
 /// `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?`, as KIP-511 wants it.

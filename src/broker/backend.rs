@@ -24,8 +24,9 @@ pub(super) struct Backend {
     pub name: String,
     /// How long the registration of an earlier life of this broker may stand in the way.
     pub registration_patience: Duration,
-    /// Its end is the end of the broker; an ensemble is waited for.
-    pub ends_with_process: bool,
+    /// It lives in this process, and is opened once: when its disk has failed, it is back with the next start. An ensemble
+    /// is waited for.
+    pub is_embedded: bool,
 }
 
 /// Added to the time in which an ensemble ends an earlier session of this broker. The embedded store ends it at once;
@@ -58,7 +59,7 @@ impl Backend {
                     ensemble: Box::new(store),
                     name: "embedded".to_owned(),
                     registration_patience: REGISTRATION_SLACK,
-                    ends_with_process: true,
+                    is_embedded: true,
                 })
             }
             Some(connect) => {
@@ -75,7 +76,7 @@ impl Backend {
             ensemble,
             name: "ensemble".to_owned(),
             registration_patience: milliseconds(config.zookeeper_session_timeout_ms()) + REGISTRATION_SLACK,
-            ends_with_process: false,
+            is_embedded: false,
         }
     }
 

@@ -35,6 +35,9 @@ pub(super) struct LocalChannel {
     pub(super) roles: Arc<Roles>,
     /// Topics whose settings could not be read; they have those of the broker meanwhile.
     pub(super) unsettled: Mutex<BTreeSet<TopicName>>,
+    /// Roles change in the order in which the requests came: one that waits for settings must not make again what the
+    /// next one deleted. Requests of one controller come on several connections where it did not wait for an answer.
+    pub(super) turn: tokio::sync::Mutex<()>,
     pub(super) clock: Clock,
 }
 
@@ -51,6 +54,7 @@ impl ControlChannel for LocalChannel {
             match request {
                 ControlRequest::LeaderAndIsr(request) => self.lead_and_follow(request).await,
                 ControlRequest::StopReplica(request) => {
+                    let _turn = self.turn.lock().await;
                     let (roles, now) = (Arc::clone(&self.roles), self.clock.now());
                     let stopped = blocking(move || roles.stop(&request, now)).await;
                     let outcomes = stopped.map_err(|refusal| ControlError::Refused { refusal })?;
@@ -75,6 +79,7 @@ impl ControlChannel for LocalChannel {
 
 impl LocalChannel {
     async fn lead_and_follow(&self, request: LeaderAndIsrRequest) -> Result<ControlResponse, ControlError> {
+        let _turn = self.turn.lock().await;
         self.learn_settings(&request).await;
         let (roles, now) = (Arc::clone(&self.roles), self.clock.now());
         let applied = blocking(move || roles.lead_and_follow(&request, now)).await;

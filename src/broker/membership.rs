@@ -35,38 +35,40 @@ impl Membership {
         loop {
             let channel = Arc::clone(&self.channel);
             let ended = self.controller.run(Arc::clone(&session), channel, shutdown.requested()).await;
+            // A start that is given up closes its session, and the end of that may be heard of first.
+            let ended = if shutdown.is_requested() { ControllerEnd::Stopped } else { ended };
             match ended {
                 ControllerEnd::Stopped => {
                     info!("the controller stopped");
                     return;
                 }
                 ControllerEnd::SessionExpired => warn!("the session expired: joining the cluster again"),
-                ControllerEnd::StoreFailed(error) => self.survive(error),
+                ControllerEnd::StoreFailed(error) => error!(%error, "the controller cannot use the store"),
             }
             if session.session_state() != SessionState::Expired {
                 sleep(PAUSE).await;
                 continue;
             }
-            tokio::select! {
-                joined = self.join_again() => session = joined,
+            let joined = tokio::select! {
+                joined = self.join_again() => joined,
                 () = shutdown.requested() => return,
+            };
+            match joined {
+                Some(joined) => session = joined,
+                None => return shutdown.requested().await,
             }
         }
     }
 
-    /// The embedded store lives and dies with this process; an ensemble is waited for.
-    fn survive(&self, error: StoreError) {
-        assert!(!self.backend.ends_with_process, "the embedded store failed: {error}");
-        error!(%error, "the controller cannot use the store, trying again");
-    }
-
-    async fn join_again(&self) -> Arc<dyn Store> {
+    /// `None` when the embedded store has failed. What is led is led on, as while an ensemble is out of reach: records and
+    /// offsets in the log directories that work need no store.
+    async fn join_again(&self) -> Option<Arc<dyn Store>> {
         loop {
             match self.backend.session().await {
                 Ok(session) => match self.register(&*session).await {
                     Ok(()) => {
                         self.current.replace(Arc::clone(&session));
-                        return session;
+                        return Some(session);
                     }
                     Err(error) => {
                         error!(%error, "the broker is not registered");
@@ -74,6 +76,10 @@ impl Membership {
                         let _ = session.close().await;
                     }
                 },
+                Err(error @ StoreError::Failed { .. }) if self.backend.is_embedded => {
+                    error!(%error, "serving on without the store: it is opened again with the next start");
+                    return None;
+                }
                 Err(error) => warn!(%error, "no session, trying again"),
             }
             sleep(PAUSE).await;

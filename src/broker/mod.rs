@@ -131,6 +131,11 @@ impl Broker {
         &self.session
     }
 
+    /// The store lives in this broker, and with it.
+    pub fn has_embedded_store(&self) -> bool {
+        self.backend.is_embedded
+    }
+
     pub fn id(&self) -> BrokerId {
         self.services.broker_id
     }

@@ -77,10 +77,11 @@ impl Roles {
     }
 
     fn tell(&self, changes: &[RoleChange]) {
-        self.fetchers.apply(changes);
+        // First: two brokers should not answer for a group for longer than it takes the news to reach both.
         for change in changes {
             self.tell_coordinators(change);
         }
+        self.fetchers.apply(changes);
     }
 
     fn tell_coordinators(&self, change: &RoleChange) {

@@ -32,7 +32,7 @@ use super::shard_log::ReplicaShardLog;
 use super::stored_isrs::StoredIsrs;
 use super::{Broker, CLOSE_MAX, cleaner, ticks};
 use crate::api::{Gate, Services};
-use crate::config::{BrokerConfig, Endpoint as ConfiguredEndpoint, ProtocolVersion};
+use crate::config::{BrokerConfig, Endpoint as ConfiguredEndpoint};
 use crate::controller::admin::{Admin, AdminOptions, ProducerIds};
 use crate::controller::features::{FeatureChanges, FinalizedFeatures};
 use crate::controller::registration::{self, Registration};
@@ -256,6 +256,7 @@ async fn build(ground: Ground, metrics: Arc<Metrics>) -> Result<Broker, StartErr
         groups: Arc::clone(&groups),
         roles: Arc::clone(&roles),
         unsettled: Mutex::default(),
+        turn: tokio::sync::Mutex::default(),
         clock: clock.clone(),
     });
     // Before anything waits for the cluster: an ensemble may take long to forget an earlier life of this broker.
@@ -324,7 +325,7 @@ async fn build(ground: Ground, metrics: Arc<Metrics>) -> Result<Broker, StartErr
         controller_handle.clone(),
         random.clone(),
         AdminOptions {
-            uses_topic_ids: speaks(&config.load(), "2.8-IV0"),
+            uses_topic_ids: config.load().speaks("2.8-IV0"),
             topic_deletion_enabled: config.load().delete_topic_enable(),
         },
     ));
@@ -669,7 +670,7 @@ fn controller(
     random: &Random,
     metrics: Arc<Metrics>,
 ) -> (Controller, ControllerHandle) {
-    let speaks = |level| speaks(config, level);
+    let speaks = |level| config.speaks(level);
     Controller::new(ControllerOptions {
         settings: Settings {
             broker_id: me,
@@ -696,15 +697,10 @@ fn controller(
 /// The form of the registration that all brokers of the cluster can read.
 fn registration_version(config: &BrokerConfig) -> znodes::BrokerVersion {
     match () {
-        () if speaks(config, "2.7-IV0") => znodes::BrokerVersion::V5,
-        () if speaks(config, "0.10.0-IV1") => znodes::BrokerVersion::V4,
+        () if config.speaks("2.7-IV0") => znodes::BrokerVersion::V5,
+        () if config.speaks("0.10.0-IV1") => znodes::BrokerVersion::V4,
         () => znodes::BrokerVersion::V2,
     }
-}
-
-/// `inter.broker.protocol.version` is this level or a later one.
-fn speaks(config: &BrokerConfig, level: &str) -> bool {
-    ProtocolVersion::parse(level).is_some_and(|level| config.inter_broker_protocol_version() >= level)
 }
 
 /// Connections to the other brokers for one purpose: requests of one kind do not wait behind those of another.

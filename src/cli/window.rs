@@ -70,6 +70,12 @@ impl Window {
             sample_fetchers(&fetchers, &mut samples);
             sample_services(Weak::clone(&services), samples)
         });
+        if broker.has_embedded_store() {
+            let session = Arc::downgrade(broker.session());
+            self.pages
+                .readiness
+                .add_check("store", move || session.upgrade().and_then(|it| has_failed(&*it)));
+        }
         let standing = Arc::new(broker.standing());
         let asked = Arc::clone(&standing);
         self.pages.readiness.add_check("replication", move || asked.catching_up());
@@ -94,6 +100,12 @@ fn names(config: &BrokerConfig) -> Names {
         errors: ERROR_CODES.iter().map(|(_, name)| (*name).to_owned()).collect(),
         listeners: config.listeners().bound.iter().map(|endpoint| endpoint.listener.to_string()).collect(),
     }
+}
+
+/// What `/readyz` says of an embedded store whose disk has failed, which is when its sessions end.
+fn has_failed(store: &dyn Store) -> Option<String> {
+    let is_over = store.session_state() == SessionState::Expired;
+    is_over.then(|| "failed; what needs no store is served on".to_owned())
 }
 
 /// What `/readyz` says while logs are loaded.
