@@ -1,17 +1,21 @@
 //! What goes wrong, when, and for how long.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barnabas::model::BrokerId;
 use barnabas::runtime::Random;
+use barnabas::runtime::fs::{self, FaultOutcome, Operation};
 use barnabas::runtime::net::Delays;
 use tokio::time::{Instant, sleep};
 
+use crate::chance::{any, one_in};
 use crate::ensemble;
-use crate::world::{CALM, Death, Life, Node, NodeState, World};
+use crate::switch::Switch;
+use crate::world::{CALM, Death, Life, Node, NodeState, Placed, World};
 
 /// How often the world is looked after.
 const TICK: Duration = Duration::from_millis(100);
@@ -40,6 +44,9 @@ pub enum Fault {
     /// Bytes are slow, and some connections break.
     BadNetwork,
     SlowDisk,
+    /// A disk refuses one thing, or everything for a while; then its host is repaired and started again.
+    BadDisk,
+    FullDisk,
     ClockJump,
     /// What was not synced is gone, of fewer hosts than are in sync.
     PowerLoss,
@@ -57,6 +64,8 @@ const ALL: &[Fault] = &[
     Fault::Cut,
     Fault::BadNetwork,
     Fault::SlowDisk,
+    Fault::BadDisk,
+    Fault::FullDisk,
     Fault::ClockJump,
     Fault::PowerLoss,
 ];
@@ -64,7 +73,7 @@ const ALL: &[Fault] = &[
 /// Some of the faults, at least one.
 pub fn some(random: &Random) -> Vec<Fault> {
     loop {
-        let chosen: Vec<Fault> = ALL.iter().copied().filter(|_| random.number(0..3) == 0).collect();
+        let chosen: Vec<Fault> = ALL.iter().copied().filter(|_| one_in(random, 3)).collect();
         if !chosen.is_empty() {
             return chosen;
         }
@@ -77,6 +86,9 @@ enum Undo {
     Resume(Life, String),
     CalmNetwork,
     CalmDisk(Life),
+    /// Of a directory of the root, where one has failed.
+    RepairDisk(BrokerId, Option<&'static str>),
+    EmptyDisk(BrokerId),
 }
 
 pub struct Faults {
@@ -89,6 +101,7 @@ pub struct Faults {
     restart_at: BTreeMap<BrokerId, Instant>,
     /// Brokers that lost what they had not synced and that the tree may still call in sync.
     tainted: BTreeSet<BrokerId>,
+    is_over: Switch,
 }
 
 impl Faults {
@@ -102,6 +115,7 @@ impl Faults {
             undo: Vec::new(),
             restart_at: BTreeMap::new(),
             tainted: BTreeSet::new(),
+            is_over: Switch::default(),
         }
     }
 
@@ -110,9 +124,8 @@ impl Faults {
         while Instant::now() < end {
             sleep(TICK).await;
             self.tend();
-            if self.random.number(0..self.rarity) == 0 {
-                let at = self.random.number(0..self.kinds.len() as u64) as usize;
-                self.strike(self.kinds[at]);
+            if one_in(&self.random, self.rarity) {
+                self.strike(*any(&self.random, &self.kinds));
             }
         }
     }
@@ -120,9 +133,14 @@ impl Faults {
     /// Ends all faults; brokers that are down stay so.
     pub fn end(&mut self) {
         self.world.trace.note("faults end");
+        self.is_over.set();
         for (_, undo) in std::mem::take(&mut self.undo) {
             self.undo(undo);
         }
+        self.forget_actions();
+    }
+
+    fn forget_actions(&self) {
         for node in &self.world.nodes {
             if let Some(life) = node.life() {
                 life.process.forget_action();
@@ -134,13 +152,8 @@ impl Faults {
     pub fn tainted(&mut self) -> &BTreeSet<BrokerId> {
         let world = &self.world;
         if !self.tainted.is_empty() {
-            let partitions = world.partitions();
-            let is_in_sync = |id: &BrokerId| {
-                partitions
-                    .iter()
-                    .any(|(topic, index)| world.isr(topic, *index).is_some_and(|isr| isr.contains(id)))
-            };
-            self.tainted.retain(is_in_sync);
+            let in_sync: BTreeSet<BrokerId> = world.partitions().iter().flat_map(Placed::isr).collect();
+            self.tainted.retain(|id| in_sync.contains(id));
         }
         &self.tainted
     }
@@ -188,6 +201,20 @@ impl Faults {
             }
             Undo::CalmNetwork => self.world.network.set_delays(CALM),
             Undo::CalmDisk(life) => life.process.set_disk_delay_us_max(0),
+            Undo::RepairDisk(id, failed) => {
+                let node = self.world.node(id);
+                self.world.trace.note(format_args!("a disk of {} is repaired", node.host));
+                if let Some(failed) = failed {
+                    node.disk.mend_volume(failed);
+                }
+                node.disk.heal();
+                self.world.end(node, Death::Kill);
+            }
+            Undo::EmptyDisk(id) => {
+                let node = self.world.node(id);
+                self.world.trace.note(format_args!("{} has room again", node.host));
+                node.disk.set_capacity_bytes(u64::MAX);
+            }
         }
     }
 
@@ -224,6 +251,8 @@ impl Faults {
             }
             Fault::BadNetwork => self.worsen_network(),
             Fault::SlowDisk => self.slow_disk(node),
+            Fault::BadDisk => self.break_disk(node),
+            Fault::FullDisk => self.fill_disk(node),
             Fault::ClockJump => {
                 let jump_ms = self.random.number(0..=7_200_000) as i64 - 3_600_000;
                 world.trace.note(format_args!("the clock of {} jumps by {jump_ms} ms", node.host));
@@ -234,7 +263,7 @@ impl Faults {
     }
 
     fn any_node<'a>(&self, world: &'a World) -> &'a Node {
-        &world.nodes[self.random.number(0..world.nodes.len() as u64) as usize]
+        any(&self.random, &world.nodes)
     }
 
     fn random_ms(&self, min: u64, max: u64) -> Duration {
@@ -258,8 +287,13 @@ impl Faults {
 
     fn stop(&self, node: &Node) {
         if node.state() == NodeState::Running {
-            let (world, id) = (Arc::clone(&self.world), node.id);
-            tokio::spawn(async move { world.stop(world.node(id)).await });
+            let (world, id, is_over) = (Arc::clone(&self.world), node.id, self.is_over.clone());
+            tokio::spawn(async move {
+                // Nobody starts again what stops when the faults have ended.
+                if !is_over.is_set() {
+                    world.stop(world.node(id)).await;
+                }
+            });
         }
     }
 
@@ -277,7 +311,7 @@ impl Faults {
         if other.id == node.id {
             return;
         }
-        let is_one_way = self.random.number(0..3) == 0;
+        let is_one_way = one_in(&self.random, 3);
         world.trace.note(format_args!("{} does not reach {}", node.host, other.host));
         let until = self.until(500, 20_000);
         self.block(until, &node.host, &other.host);
@@ -319,6 +353,44 @@ impl Faults {
         self.undo.push((until, Undo::CalmDisk(life)));
     }
 
+    fn break_disk(&mut self, node: &Node) {
+        let log_dirs = self.world.log_dirs();
+        let failed = match self.random.number(0..3) {
+            0 => {
+                let log_dir = *any(&self.random, log_dirs);
+                self.world.trace.note(format_args!("{log_dir} of {} fails", node.host));
+                node.disk.fail_volume(log_dir);
+                Some(log_dir)
+            }
+            _ => {
+                let operations = [
+                    Operation::Read,
+                    Operation::Write,
+                    Operation::Sync,
+                    Operation::Truncate,
+                    Operation::Create,
+                    Operation::Rename,
+                    Operation::Remove,
+                ];
+                let on = *any(&self.random, &operations);
+                self.world.trace.note(format_args!("a disk of {} fails at a {on:?}", node.host));
+                let outcome = FaultOutcome::Error(io::ErrorKind::Other);
+                node.disk.inject(fs::Fault { on, after: self.random.number(0..50), outcome });
+                None
+            }
+        };
+        let until = self.until(1_000, 20_000);
+        self.undo.push((until, Undo::RepairDisk(node.id, failed)));
+    }
+
+    fn fill_disk(&mut self, node: &Node) {
+        let left = self.random.number(0..=4_000);
+        self.world.trace.note(format_args!("the disk of {} has room for {left} bytes", node.host));
+        node.disk.set_capacity_bytes(node.disk.used_bytes() + left);
+        let until = self.until(500, 10_000);
+        self.undo.push((until, Undo::EmptyDisk(node.id)));
+    }
+
     /// Only while all else is well, and at least one broker in sync of each partition keeps its power: what the last
     /// one has not synced is lost in Kafka too.
     fn lose_power(&mut self) {
@@ -332,14 +404,14 @@ impl Faults {
         self.random_order(&mut losing);
         losing.truncate(self.random.number(1..world.nodes.len() as u64) as usize);
         let ids: BTreeSet<BrokerId> = losing.iter().map(|node| node.id).collect();
-        let keeps_one = |(topic, index): &(String, i32)| {
-            world.isr(topic, *index).is_some_and(|isr| isr.difference(&ids).next().is_some())
-        };
+        let keeps_one = |placed: &Placed| placed.isr().difference(&ids).next().is_some();
         if !world.partitions().iter().all(keeps_one) {
             return;
         }
+        // What was planned for later would strike the last one that has everything.
+        self.forget_actions();
         for node in losing {
-            let death = if self.random.number(0..2) == 0 { Death::PowerLoss } else { Death::TornPowerLoss };
+            let death = if one_in(&self.random, 2) { Death::PowerLoss } else { Death::TornPowerLoss };
             world.end(node, death);
             self.tainted.insert(node.id);
         }

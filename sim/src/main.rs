@@ -1,12 +1,15 @@
 //! Whole clusters of Barnabas from one seed, in one process: see `docs/reference/simulation.md`.
 
+mod chance;
 mod checks;
 mod client;
 mod ensemble;
 mod entropy;
 mod faults;
 mod history;
+mod logs;
 mod many;
+mod plan;
 mod simulation;
 mod switch;
 mod trace;
@@ -18,6 +21,10 @@ use clap::Parser;
 use simulation::Outcome;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
+
+/// As the brokers have it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Simulates clusters, one for each seed, and tells which of them broke a promise.
 #[derive(Parser)]

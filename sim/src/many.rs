@@ -5,6 +5,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -70,20 +71,23 @@ fn run_once(seed: u64) -> Result<String, String> {
     command.args(["--seed", &seed.to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-    let deadline = Instant::now() + SEED_MAX;
+    let (ends, end) = mpsc::channel();
     std::thread::scope(|scope| {
-        let output = scope.spawn(move || text(&mut stdout));
+        let output = scope.spawn(move || {
+            let output = text(&mut stdout);
+            let _ = ends.send(());
+            output
+        });
         let errors = scope.spawn(move || text(&mut stderr));
-        let status = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break status.to_string(),
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-                _ => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    break "hangs".to_owned();
-                }
-            }
+        // Its output ends with the process, and not before.
+        let hangs = end.recv_timeout(SEED_MAX).is_err();
+        if hangs {
+            let _ = child.kill();
+        }
+        let status = match child.wait() {
+            Ok(_) if hangs => "hangs".to_owned(),
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
         };
         let output = output.join().unwrap_or_default();
         let errors = errors.join().unwrap_or_default();

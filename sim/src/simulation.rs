@@ -1,27 +1,30 @@
 //! One cluster's life, as a seed decides it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use barnabas::runtime::Random;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use wire::create_topics_request::{CreatableTopic, CreateTopicsRequest};
+use wire::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 
 use crate::checks::{self, Checks};
-use crate::client::{Committer, Producer, Reader, Transactor};
-use crate::faults::{self, Faults};
+use crate::client::{Churner, Committer, Isolation, Member, Mover, Producer, Reader, Transactor, Trimmer};
+use crate::faults::Faults;
 use crate::history::History;
+use crate::plan::{self, Cleanup, Plan, REPLICATION_FACTOR, TOPIC};
 use crate::switch::Switch;
 use crate::trace::{SimTime, Trace};
 use crate::world::{World, fork};
+use crate::{history, logs};
 
-const BROKERS: i32 = 3;
-const TOPIC: &str = "t";
 /// How often brokers are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Everything works again after faults: a record is acknowledged within this time.
 const PROGRESS_MAX: Duration = Duration::from_secs(60);
+/// Followers hear of the last high watermark with their next fetch, and files that are to go are removed.
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// What came of a seed.
 pub struct Outcome {
@@ -41,21 +44,23 @@ pub async fn run(seed: u64, is_shown: bool) -> Outcome {
     let began = Instant::now();
     let trace = Trace::new(time.clone(), is_shown);
     let random = Random::from_seed(seed);
-    let history = History::new(trace.clone());
     let plan = Plan::of(&random);
+    let history = History::new(trace.clone(), plan.is_unclean);
     trace.note(format_args!("seed {seed}: {plan:?}"));
-    let world = World::new(BROKERS, settings(&random), fork(&random), trace.clone(), time.clone());
+    let settings = plan::broker_settings(&random);
+    let world = World::new(plan.brokers, plan.log_dirs, settings, fork(&random), trace.clone(), time.clone());
     let world = Arc::new(world);
     let simulation = Simulation { world: Arc::clone(&world), history: history.clone(), random, plan };
     if let Err(reason) = simulation.run().await {
         history.violation(reason);
     }
     let partitions = history.partitions();
-    let digest = world.network.digest() ^ time.now_ms();
+    let mut digest = DefaultHasher::new();
+    (world.network.digest(), time.now_ms(), trace.lines()).hash(&mut digest);
     Outcome {
         violations: history.violations(),
         trace: trace.lines(),
-        digest,
+        digest: digest.finish(),
         acknowledged: partitions.values().map(|partition| partition.stored.len()).sum(),
         transactions: history.transactions().len(),
         committed_offsets: history.committed_offsets(),
@@ -63,55 +68,13 @@ pub async fn run(seed: u64, is_shown: bool) -> Outcome {
     }
 }
 
-#[derive(Debug)]
-struct Plan {
-    partitions: i32,
-    producers: u64,
-    transactors: u64,
-    has_group: bool,
-    faults: Vec<faults::Fault>,
-    disturbed: Duration,
-}
-
-impl Plan {
-    fn of(random: &Random) -> Plan {
-        Plan {
-            partitions: random.number(1..=2) as i32,
-            producers: random.number(1..=3),
-            transactors: random.number(0..=3).saturating_sub(1),
-            has_group: random.number(0..2) == 0,
-            faults: faults::some(random),
-            disturbed: Duration::from_secs(random.number(10..=40)),
-        }
-    }
-}
-
-/// Small numbers, so that what takes long in Kafka happens within a minute.
-fn settings(random: &Random) -> Vec<(String, String)> {
-    let either = |one: &'static str, other: &'static str| if random.number(0..2) == 0 { one } else { other };
-    let settings = [
-        ("min.insync.replicas", "2"),
-        ("auto.create.topics.enable", "false"),
-        ("replica.lag.time.max.ms", "3000"),
-        ("replica.socket.timeout.ms", "3000"),
-        ("replica.fetch.backoff.ms", "200"),
-        ("request.timeout.ms", "5000"),
-        ("controller.socket.timeout.ms", "5000"),
-        ("controlled.shutdown.retry.backoff.ms", "500"),
-        ("replica.high.watermark.checkpoint.interval.ms", either("5000", "500")),
-        ("log.flush.offset.checkpoint.interval.ms", either("60000", "3000")),
-        ("log.flush.start.offset.checkpoint.interval.ms", "10000"),
-        ("log.initial.task.delay.ms", "1000"),
-        ("log.index.size.max.bytes", "4096"),
-        ("log.index.interval.bytes", either("4096", "200")),
-        ("log.segment.bytes", either("1048576", "2000")),
-        ("offsets.topic.num.partitions", "1"),
-        ("offsets.topic.replication.factor", "3"),
-        ("transaction.state.log.num.partitions", "1"),
-        ("log.cleaner.enable", "false"),
-        ("num.replica.fetchers", either("1", "2")),
-    ];
-    settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec()
+/// Clients, and what ends them.
+#[derive(Default)]
+struct Work {
+    writers: Vec<JoinHandle<()>>,
+    writers_over: Switch,
+    readers_over: Switch,
+    moves_over: Switch,
 }
 
 struct Simulation {
@@ -128,8 +91,41 @@ impl Simulation {
             return Err("the cluster does not start".to_owned());
         }
         self.create_topic().await?;
-        let (producers_over, readers_over) = (Switch::default(), Switch::default());
-        let mut producers = self.start_others(&producers_over);
+        let work = self.start_work();
+        self.disturb().await?;
+        if !self.history.violations().is_empty() {
+            return Ok(());
+        }
+        work.moves_over.set();
+        checks::until_whole(world).await?;
+        world.trace.note("whole again");
+        self.progress().await?;
+        work.writers_over.set();
+        for writer in work.writers {
+            if tokio::time::timeout(PROGRESS_MAX, writer).await.is_err() {
+                return Err("a client does not end".to_owned());
+            }
+        }
+        checks::until_whole(world).await?;
+        sleep(SETTLE).await;
+        work.readers_over.set();
+        logs::check(world, &self.history, &self.plan);
+        checks::check_directories(world, &self.history);
+        Ok(())
+    }
+
+    /// Starts all clients.
+    fn start_work(&self) -> Work {
+        let mut work = Work::default();
+        self.start_producers(&mut work);
+        self.start_readers(&work.readers_over);
+        self.start_groups(&mut work);
+        self.start_administrators(&mut work);
+        work
+    }
+
+    fn start_producers(&self, work: &mut Work) {
+        let world = &self.world;
         for number in 0..self.plan.producers {
             let name = format!("p{number}");
             let producer = Producer {
@@ -139,71 +135,107 @@ impl Simulation {
                 partition: (number as i32) % self.plan.partitions,
                 history: self.history.clone(),
                 time: world.time.clone(),
-                is_over: producers_over.clone(),
+                is_over: work.writers_over.clone(),
             };
-            producers.push(tokio::spawn(producer.run()));
+            work.writers.push(tokio::spawn(producer.run()));
         }
-        for number in 0..2 * self.plan.partitions {
-            let name = format!("r{number}");
-            let reader = Reader {
-                client: world.client(&name),
+        for number in 0..self.plan.transactors {
+            let name = format!("{}{number}", history::TRANSACTOR);
+            let transactor = Transactor::new(
+                world.client(&name),
                 name,
-                topic: TOPIC,
-                partition: number % self.plan.partitions,
-                history: self.history.clone(),
-                is_over: readers_over.clone(),
-            };
-            tokio::spawn(reader.run());
+                self.plan.partitions,
+                self.history.clone(),
+                world.time.clone(),
+                work.writers_over.clone(),
+            );
+            work.writers.push(tokio::spawn(transactor.run()));
         }
-        self.disturb().await?;
-        if !self.history.violations().is_empty() {
-            return Ok(());
-        }
-        checks::until_whole(world).await?;
-        world.trace.note("whole again");
-        self.progress().await?;
-        producers_over.set();
-        for producer in producers {
-            if tokio::time::timeout(PROGRESS_MAX, producer).await.is_err() {
-                return Err("a producer does not end".to_owned());
-            }
-        }
-        checks::until_whole(world).await?;
-        // Followers hear of the last high watermark with their next fetch.
-        sleep(Duration::from_secs(3)).await;
-        readers_over.set();
-        checks::check_logs(world, &self.history, TOPIC);
-        Ok(())
     }
 
-    /// Transactional producers and a group.
-    fn start_others(&self, is_over: &Switch) -> Vec<JoinHandle<()>> {
-        let world = &self.world;
-        let mut started = Vec::new();
-        for number in 0..self.plan.transactors {
-            let name = format!("x{number}");
-            let transactor = Transactor {
-                client: world.client(&name),
-                name,
-                topic: TOPIC,
-                partitions: self.plan.partitions,
-                history: self.history.clone(),
-                time: world.time.clone(),
-                is_over: is_over.clone(),
-            };
-            started.push(tokio::spawn(transactor.run()));
+    fn start_readers(&self, is_over: &Switch) {
+        for partition in 0..self.plan.partitions {
+            for isolation in [Isolation::ReadUncommitted, Isolation::ReadCommitted] {
+                let name = format!("{isolation:?}-{partition}");
+                let reader = Reader {
+                    client: self.world.client(&name),
+                    name,
+                    topic: TOPIC,
+                    partition,
+                    isolation,
+                    cleanup: self.plan.cleanup,
+                    history: self.history.clone(),
+                    is_over: is_over.clone(),
+                };
+                tokio::spawn(reader.run());
+            }
         }
-        if self.plan.has_group {
+    }
+
+    fn start_groups(&self, work: &mut Work) {
+        let world = &self.world;
+        if self.plan.has_committer {
             let committer = Committer {
                 client: world.client("g"),
                 group: "g".to_owned(),
                 topic: TOPIC,
                 history: self.history.clone(),
-                is_over: is_over.clone(),
+                world: Arc::clone(world),
+                is_over: work.writers_over.clone(),
             };
-            started.push(tokio::spawn(committer.run()));
+            work.writers.push(tokio::spawn(committer.run()));
         }
-        started
+        for number in 0..self.plan.group_members {
+            let name = format!("m{number}");
+            let member = Member {
+                client: world.client(&name),
+                group: "members",
+                topic: TOPIC,
+                partitions: self.plan.partitions,
+                history: self.history.clone(),
+                world: Arc::clone(world),
+                is_over: work.writers_over.clone(),
+            };
+            work.writers.push(tokio::spawn(member.run()));
+        }
+    }
+
+    fn start_administrators(&self, work: &mut Work) {
+        let world = &self.world;
+        if self.plan.has_moves {
+            let mover = Mover {
+                client: world.client("mover"),
+                topics: vec![
+                    (TOPIC, self.plan.partitions),
+                    ("__consumer_offsets", 1),
+                    ("__transaction_state", 1),
+                ],
+                brokers: (1..=self.plan.brokers).collect(),
+                hosts: world.hosts(),
+                log_dirs: world.log_dirs(),
+                is_over: work.moves_over.clone(),
+            };
+            tokio::spawn(mover.run());
+        }
+        if self.plan.cleanup == Cleanup::Trimming {
+            let trimmer = Trimmer {
+                client: world.client("trimmer"),
+                partitions: self.plan.partitions,
+                history: self.history.clone(),
+                is_over: work.moves_over.clone(),
+            };
+            tokio::spawn(trimmer.run());
+        }
+        if self.plan.has_churn {
+            let churner = Churner {
+                client: world.client("churner"),
+                topic: "e".to_owned(),
+                history: self.history.clone(),
+                time: world.time.clone(),
+                is_over: work.writers_over.clone(),
+            };
+            work.writers.push(tokio::spawn(churner.run()));
+        }
     }
 
     async fn create_topic(&self) -> Result<(), String> {
@@ -211,7 +243,8 @@ impl Simulation {
         let topic = CreatableTopic {
             name: TOPIC.into(),
             num_partitions: self.plan.partitions,
-            replication_factor: BROKERS as i16,
+            replication_factor: REPLICATION_FACTOR,
+            configs: self.plan.topic_settings().into_iter().map(setting).collect(),
             ..Default::default()
         };
         let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 30_000, ..Default::default() };
@@ -236,7 +269,7 @@ impl Simulation {
         let mut checks = Checks::default();
         while Instant::now() < end {
             faults.run((Instant::now() + LOOK_INTERVAL).min(end)).await;
-            checks.look(&self.world, &self.history, TOPIC, faults.tainted());
+            checks.look(&self.world, &self.history, faults.tainted());
             if !self.history.violations().is_empty() {
                 return Ok(());
             }
@@ -245,9 +278,10 @@ impl Simulation {
         Ok(())
     }
 
-    /// Every partition takes records.
+    /// Every partition takes records, and the group offsets.
     async fn progress(&self) -> Result<(), String> {
         let before = self.history.partitions();
+        let commits_before = self.history.group_commits();
         let deadline = Instant::now() + PROGRESS_MAX;
         loop {
             let now = self.history.partitions();
@@ -259,13 +293,19 @@ impl Simulation {
                 })
                 .map(|(index, _)| *index)
                 .collect();
-            if stuck.is_empty() {
+            let is_group_stuck =
+                self.plan.group_members > 0 && self.history.group_commits() == commits_before;
+            if stuck.is_empty() && !is_group_stuck {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(format!("partitions {stuck:?} take no records"));
+                return Err(format!("partitions {stuck:?} take no records; group: {is_group_stuck}"));
             }
             sleep(Duration::from_millis(200)).await;
         }
     }
+}
+
+fn setting((name, value): (&'static str, String)) -> CreatableTopicConfig {
+    CreatableTopicConfig { name: name.into(), value: Some(value.into()) }
 }

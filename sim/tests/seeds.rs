@@ -11,7 +11,7 @@ fn run(arguments: &[&str]) {
 
 #[test]
 fn clusters_keep_their_promises() {
-    run(&["--seeds", "100"]);
+    run(&["--seeds", "200"]);
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -7,8 +9,10 @@ use wire::offset_commit_request::{
 use wire::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
 
 use super::Client;
+use crate::chance::one_in;
 use crate::history::History;
 use crate::switch::Switch;
+use crate::world::{Coordinating, World};
 
 /// Commits ever larger offsets for a group, and looks whether they are there.
 pub struct Committer {
@@ -16,6 +20,8 @@ pub struct Committer {
     pub group: String,
     pub topic: &'static str,
     pub history: History,
+    /// Tells whether what is found is committed.
+    pub world: Arc<World>,
     pub is_over: Switch,
 }
 
@@ -24,6 +30,8 @@ impl Committer {
         let mut coordinator = None;
         // No answer means that both may stand.
         let (mut acknowledged, mut sent) = (-1, -1);
+        // Whose connections broke: the coordinator may come to them behind what was sent on the next connection.
+        let mut unanswered = BTreeSet::new();
         while !self.is_over.is_set() {
             let pause = self.client.random().number(20..500);
             sleep(Duration::from_millis(pause)).await;
@@ -34,25 +42,37 @@ impl Committer {
                     None => continue,
                 },
             };
-            let is_answered = if self.client.random().number(0..3) == 0 {
+            let is_answered = if one_in(self.client.random(), 3) {
+                let before = self.world.coordinates(&host);
                 let found = self.fetch(&host).await;
-                if let Some(found) = found.filter(|found| !(acknowledged..=sent).contains(found)) {
+                let after = self.world.coordinates(&host);
+                // One that was deposed and does not know it yet answers from what it knew, as Kafka's does.
+                let least = match Coordinating::knows_all(before.as_ref(), after.as_ref()) {
+                    true => acknowledged,
+                    false => -1,
+                };
+                let is_right = |found: &i64| (least..=sent).contains(found) || unanswered.contains(found);
+                if let Some(found) = found.filter(|found| !is_right(found)) {
                     self.history.violation(format!(
                         "group {}: {acknowledged} was committed, {sent} was sent, {found} is found at {host}",
                         self.group
                     ));
                     return;
                 }
-                // What was read once stands.
-                acknowledged = found.unwrap_or(acknowledged);
+                if Coordinating::stands(before.as_ref(), after.as_ref()) {
+                    acknowledged = found.unwrap_or(acknowledged);
+                }
                 found.is_some()
             } else {
                 sent += 1;
-                let is_committed = self.commit(&host, sent).await == Some(0);
-                if is_committed {
+                let code = self.commit(&host, sent).await;
+                if code.is_none() {
+                    unanswered.insert(sent);
+                }
+                if code == Some(0) {
                     acknowledged = sent;
                 }
-                is_committed
+                code == Some(0)
             };
             coordinator = is_answered.then_some(host);
         }

@@ -4,10 +4,13 @@ use barnabas::model::{ProducerEpoch, ProducerId};
 use barnabas::records::BatchBuilder;
 use tokio::time::{Instant, sleep};
 use wire::InitProducerIdRequest;
-use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 
 use super::Client;
-use crate::history::History;
+use super::code::{
+    DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
+};
+use crate::history::{self, History};
 use crate::switch::Switch;
 use crate::trace::SimTime;
 
@@ -26,36 +29,40 @@ pub struct Producer {
 /// No leader is deposed without knowing it for so long: faults last 20 seconds.
 const REFUSED_MAX: Duration = Duration::from_secs(60);
 
-const NONE: i16 = 0;
-const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
-const DUPLICATE_SEQUENCE_NUMBER: i16 = 46;
-const UNKNOWN_PRODUCER_ID: i16 = 59;
-const INVALID_PRODUCER_EPOCH: i16 = 47;
-
 impl Producer {
     pub async fn run(mut self) {
-        let (id, epoch) = loop {
-            if let Some(identity) = self.begin().await {
-                break identity;
-            }
-            sleep(Duration::from_millis(200)).await;
-        };
-        let mut sequence = 0;
+        let (mut id, mut epoch) = self.begin().await;
+        let (mut sequence, mut sent) = (0, 0);
         while !self.is_over.is_set() {
             let count = self.client.random().number(1..=3) as i32;
             let payloads: Vec<String> =
-                (sequence..sequence + count).map(|number| format!("{}-{number}", self.name)).collect();
+                (sent..sent + count).map(|number| format!("{}-{number}", self.name)).collect();
             self.history.attempted(self.partition, &payloads);
-            if !self.send(&payloads, id, epoch, sequence).await {
+            sent += count;
+            if self.send(&payloads, id, epoch, sequence).await {
+                sequence += count;
+            } else if self.history.is_lossy() {
+                // What it wrote before is gone, as producers find out by themselves.
+                (id, epoch) = self.begin().await;
+                sequence = 0;
+            } else {
                 return;
             }
-            sequence += count;
             let pause = self.client.random().number(0..800);
             sleep(Duration::from_millis(pause)).await;
         }
     }
 
-    async fn begin(&mut self) -> Option<(ProducerId, ProducerEpoch)> {
+    async fn begin(&mut self) -> (ProducerId, ProducerEpoch) {
+        loop {
+            if let Some(identity) = self.ask_for_identity().await {
+                return identity;
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn ask_for_identity(&mut self) -> Option<(ProducerId, ProducerEpoch)> {
         let request = InitProducerIdRequest {
             transactional_id: None,
             transaction_timeout_ms: 60_000,
@@ -77,7 +84,8 @@ impl Producer {
     ) -> bool {
         let mut batch = BatchBuilder::new().producer(id, epoch, sequence);
         for payload in payloads {
-            batch.append(self.time.wall(), None, Some(payload.as_bytes()), &[]);
+            let key = history::key(payload);
+            batch.append(self.time.wall(), Some(key.as_bytes()), Some(payload.as_bytes()), &[]);
         }
         let records = batch.build();
         let mut refused_since = None;
@@ -86,15 +94,8 @@ impl Producer {
                 sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let partition_data =
-                vec![PartitionProduceData { index: self.partition, records: Some(records.clone().into()) }];
-            let topic_data =
-                vec![TopicProduceData { name: self.topic.into(), partition_data, ..Default::default() }];
-            let request = ProduceRequest { acks: -1, timeout_ms: 5_000, topic_data, ..Default::default() };
-            let response = self.client.call(&host, 8, &request).await;
-            let answer = response
-                .as_ref()
-                .and_then(|response| response.responses.first()?.partition_responses.first());
+            let of = (self.topic, self.partition);
+            let answer = self.client.produce(&host, of, None, records.clone()).await;
             match answer.map(|answer| (answer.error_code, answer.base_offset)) {
                 Some((NONE, base_offset)) => {
                     self.history.acknowledged(self.partition, base_offset, payloads);
@@ -110,6 +111,9 @@ impl Producer {
                     error @ (OUT_OF_ORDER_SEQUENCE_NUMBER | UNKNOWN_PRODUCER_ID | INVALID_PRODUCER_EPOCH),
                     _,
                 )) => {
+                    if self.history.is_lossy() {
+                        return false;
+                    }
                     if refused_since.get_or_insert_with(Instant::now).elapsed() < REFUSED_MAX {
                         sleep(Duration::from_millis(500)).await;
                         continue;

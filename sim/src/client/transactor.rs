@@ -1,18 +1,29 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use barnabas::model::{ProducerEpoch, ProducerId};
 use barnabas::records::BatchBuilder;
 use tokio::time::sleep;
 use wire::add_partitions_to_txn_request::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
-use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use wire::{EndTxnRequest, InitProducerIdRequest};
+use wire::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
+use wire::txn_offset_commit_request::{
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
+use wire::{AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest};
 
 use super::Client;
-use crate::history::{Ending, History};
+use super::code::{
+    CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+    DUPLICATE_SEQUENCE_NUMBER, NONE, NOT_COORDINATOR,
+};
+use crate::chance::one_in;
+use crate::history::{self, Ending, History};
+use crate::plan::TOPIC;
 use crate::switch::Switch;
 use crate::trace::SimTime;
 
-/// A transactional producer: each transaction writes to all partitions, and is committed or aborted.
+/// A transactional producer: each transaction writes to all partitions, perhaps with an offset of a group, and is
+/// committed or aborted.
 pub struct Transactor {
     pub client: Client,
     pub name: String,
@@ -21,6 +32,8 @@ pub struct Transactor {
     pub history: History,
     pub time: SimTime,
     pub is_over: Switch,
+    /// What the group that is named as the producer may have committed by now; -1 = nothing.
+    offsets: BTreeSet<i64>,
 }
 
 /// One epoch of the producer. Whatever is unclear ends it.
@@ -31,13 +44,19 @@ struct Epoch {
     sequences: Vec<i32>,
 }
 
-const NONE: i16 = 0;
-const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
-const COORDINATOR_NOT_AVAILABLE: i16 = 15;
-const NOT_COORDINATOR: i16 = 16;
-const CONCURRENT_TRANSACTIONS: i16 = 51;
-
 impl Transactor {
+    pub fn new(
+        client: Client,
+        name: String,
+        partitions: i32,
+        history: History,
+        time: SimTime,
+        is_over: Switch,
+    ) -> Transactor {
+        let offsets = BTreeSet::from([-1]);
+        Transactor { client, name, topic: TOPIC, partitions, history, time, is_over, offsets }
+    }
+
     pub async fn run(mut self) {
         let mut epoch = None;
         let mut number = 0;
@@ -48,16 +67,15 @@ impl Transactor {
                 epoch = self.begin_epoch().await;
                 continue;
             };
-            let name = format!("{}-t{number}", self.name);
             number += 1;
-            if self.transaction(&mut current, &name).await.is_some() {
+            if self.transaction(&mut current, number).await.is_some() {
                 epoch = Some(current);
             }
         }
         // Whatever is open is decided before the logs are looked at.
         for _ in 0..600 {
             if self.begin_epoch().await.is_some() {
-                return;
+                return self.check_offset().await;
             }
             sleep(Duration::from_millis(200)).await;
         }
@@ -81,7 +99,8 @@ impl Transactor {
     }
 
     /// `None` where this epoch of the producer cannot go on.
-    async fn transaction(&mut self, epoch: &mut Epoch, name: &str) -> Option<()> {
+    async fn transaction(&mut self, epoch: &mut Epoch, number: i64) -> Option<()> {
+        let name = &format!("{}-t{number}", self.name);
         self.history.ended(name, Ending::Aborted);
         self.add_partitions(epoch).await?;
         for partition in 0..self.partitions {
@@ -90,9 +109,16 @@ impl Transactor {
                 self.produce(epoch, name, partition, count).await?;
             }
         }
-        let is_committed = self.client.random().number(0..4) > 0;
+        let has_offset = one_in(self.client.random(), 3);
+        if has_offset {
+            self.add_offset(epoch, number).await?;
+        }
+        let is_committed = !one_in(self.client.random(), 4);
         if is_committed {
             self.history.ended(name, Ending::Unknown);
+            if has_offset {
+                self.offsets.insert(number);
+            }
         }
         let request = EndTxnRequest {
             transactional_id: self.name.as_str().into(),
@@ -106,6 +132,9 @@ impl Transactor {
                 Some(NONE) => {
                     if is_committed {
                         self.history.ended(name, Ending::Committed);
+                        if has_offset {
+                            self.offsets = BTreeSet::from([number]);
+                        }
                     }
                     return Some(());
                 }
@@ -151,12 +180,83 @@ impl Transactor {
         None
     }
 
+    async fn add_offset(&mut self, epoch: &Epoch, number: i64) -> Option<()> {
+        let request = AddOffsetsToTxnRequest {
+            transactional_id: self.name.as_str().into(),
+            producer_id: epoch.id.0,
+            producer_epoch: epoch.epoch.0,
+            group_id: self.name.as_str().into(),
+        };
+        let response = self.client.call(&epoch.coordinator, 2, &request).await?;
+        if response.error_code != NONE {
+            return None;
+        }
+        let partition = TxnOffsetCommitRequestPartition { committed_offset: number, ..Default::default() };
+        let topic = TxnOffsetCommitRequestTopic { name: self.topic.into(), partitions: vec![partition] };
+        let request = TxnOffsetCommitRequest {
+            transactional_id: self.name.as_str().into(),
+            group_id: self.name.as_str().into(),
+            producer_id: epoch.id.0,
+            producer_epoch: epoch.epoch.0,
+            topics: vec![topic],
+            ..Default::default()
+        };
+        for _ in 0..20 {
+            let Some(coordinator) = self.client.coordinator(&self.name, 0).await else {
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let response = self.client.call(&coordinator, 2, &request).await;
+            let code =
+                response.and_then(|response| Some(response.topics.first()?.partitions.first()?.error_code));
+            match code {
+                Some(NONE) => return Some(()),
+                None | Some(COORDINATOR_LOAD_IN_PROGRESS | COORDINATOR_NOT_AVAILABLE | NOT_COORDINATOR) => {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                Some(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// No transaction is open any more: the offset is that of the last one that was committed with one.
+    async fn check_offset(&mut self) {
+        for _ in 0..300 {
+            if let Some(found) = self.committed_offset().await {
+                if !self.offsets.contains(&found) {
+                    let (name, offsets) = (&self.name, &self.offsets);
+                    self.history
+                        .violation(format!("{name} finds the offset {found}, not one of {offsets:?}"));
+                }
+                return;
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+        self.history.violation(format!("{} is not told its offset", self.name));
+    }
+
+    async fn committed_offset(&mut self) -> Option<i64> {
+        let coordinator = self.client.coordinator(&self.name, 0).await?;
+        let topic = OffsetFetchRequestTopic { name: self.topic.into(), partition_indexes: vec![0] };
+        let request = OffsetFetchRequest {
+            group_id: self.name.as_str().into(),
+            topics: Some(vec![topic]),
+            require_stable: true,
+            ..Default::default()
+        };
+        let response = self.client.call(&coordinator, 7, &request).await?;
+        let found = response.topics.first()?.partitions.first()?;
+        (response.error_code == NONE && found.error_code == NONE).then_some(found.committed_offset)
+    }
+
     async fn produce(&mut self, epoch: &mut Epoch, name: &str, partition: i32, count: i32) -> Option<()> {
         let sequence = epoch.sequences.get_mut(partition as usize)?;
         let mut batch = BatchBuilder::new().producer(epoch.id, epoch.epoch, *sequence).transactional();
         for number in 0..count {
             let payload = format!("{name}-{partition}-{number}");
-            batch.append(self.time.wall(), None, Some(payload.as_bytes()), &[]);
+            let key = history::key(&payload);
+            batch.append(self.time.wall(), Some(key.as_bytes()), Some(payload.as_bytes()), &[]);
             self.history.wrote(name, partition, &payload);
         }
         *sequence += count;
@@ -166,25 +266,10 @@ impl Transactor {
                 sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let data = PartitionProduceData { index: partition, records: Some(records.clone().into()) };
-            let topic = TopicProduceData {
-                name: self.topic.into(),
-                partition_data: vec![data],
-                ..Default::default()
-            };
-            let request = ProduceRequest {
-                transactional_id: Some(self.name.as_str().into()),
-                acks: -1,
-                timeout_ms: 5_000,
-                topic_data: vec![topic],
-            };
-            let response = self.client.call(&host, 8, &request).await;
-            let answer = response
-                .as_ref()
-                .and_then(|response| response.responses.first()?.partition_responses.first());
+            let of = (self.topic, partition);
+            let answer = self.client.produce(&host, of, Some(&self.name), records.clone()).await;
             match answer.map(|answer| answer.error_code) {
-                // 46 = it was stored before.
-                Some(NONE | 46) => return Some(()),
+                Some(NONE | DUPLICATE_SEQUENCE_NUMBER) => return Some(()),
                 // Fenced, out of order, not in the transaction.
                 Some(45 | 47 | 48 | 49 | 59 | 90 | 120) => return None,
                 _ => sleep(Duration::from_millis(100)).await,
