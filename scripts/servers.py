@@ -24,18 +24,25 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /** BOOTSTRAP TOPIC PARTITIONS RECORDS VALUE_BYTES KEYS BATCH_BYTES CODEC [CONFIG=VALUE ...]: RECORDS to each partition, with
  * that many different keys drawn from a fixed seed; 0 = none. The topic is created where it is missing. */
 public class Fill {
+    /** So many partitions are asked for at once: a broker answers when all of them have leaders. */
+    static final int PARTITIONS_AT_ONCE = 1000;
+
     public static void main(String[] a) throws Exception {
         int partitions = Integer.parseInt(a[2]), keys = Integer.parseInt(a[5]);
         long records = Long.parseLong(a[3]);
         Random random = new Random(7);
         byte[] value = new byte[Integer.parseInt(a[4])];
         random.nextBytes(value);
-        try (Admin admin = Admin.create(Map.of("bootstrap.servers", a[0], "default.api.timeout.ms", "600000"))) {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", a[0], "request.timeout.ms", "600000", "default.api.timeout.ms", "600000"))) {
             if (!admin.listTopics().names().get().contains(a[1])) {
                 Map<String, String> configs = new HashMap<>();
                 for (String config : Arrays.asList(a).subList(8, a.length)) configs.put(config.split("=")[0], config.split("=")[1]);
-                var topic = new NewTopic(a[1], partitions, (short) 1).configs(configs);
-                admin.createTopics(List.of(topic), new CreateTopicsOptions().timeoutMs(600_000)).all().get();
+                int there = Math.min(partitions, PARTITIONS_AT_ONCE);
+                admin.createTopics(List.of(new NewTopic(a[1], there, (short) 1).configs(configs))).all().get();
+                while (there < partitions) {
+                    there = Math.min(partitions, there + PARTITIONS_AT_ONCE);
+                    admin.createPartitions(Map.of(a[1], NewPartitions.increaseTo(there))).all().get();
+                }
             }
         }
         Properties p = new Properties();
@@ -246,6 +253,7 @@ class Client:
     def until(self, ask):
         limit = time.monotonic() + START_MAX_S
         while time.monotonic() < limit:
+            asked_at = time.monotonic()
             try:
                 if ask():
                     return
@@ -253,7 +261,8 @@ class Client:
                 self.socket = None
                 if not self.server.lives():
                     sys.exit("%s has ended:\n%s" % (self.server.name, self.server.log()))
-            time.sleep(0.005)
+            # A question about thousands of partitions is work: the server has at least as long for its own.
+            time.sleep(max(0.005, time.monotonic() - asked_at))
         sys.exit("%s did not get ready" % self.server.name)
 
 

@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -49,7 +50,12 @@ impl Broker {
 
     /// Prepares a Barnabas and does not start it.
     pub fn prepare(settings: &[(&str, &str)]) -> Broker {
-        Broker::new(Server::Barnabas, settings)
+        Broker::prepare_as(Server::Barnabas, settings)
+    }
+
+    /// As [`Broker::start_as`], without the start.
+    pub fn prepare_as(server: Server, settings: &[(&str, &str)]) -> Broker {
+        Broker::new(server, settings)
     }
 
     #[track_caller]
@@ -242,13 +248,22 @@ impl Broker {
     #[track_caller]
     pub fn start_again(&mut self) {
         assert!(self.running.is_none(), "the broker runs already");
-        self.running = Some(match self.server.clone() {
+        self.running = Some(match self.server {
             Server::Barnabas => Running::Barnabas(self.start_barnabas()),
-            Server::KafkaWithZooKeeper(version) | Server::KafkaWithoutZooKeeper(version) => {
-                self.start_kafka(&version);
+            Server::KafkaWithZooKeeper(_) | Server::KafkaWithoutZooKeeper(_) => {
+                self.start_kafka();
                 Running::Kafka
             }
         });
+    }
+
+    /// Starts a Kafka without waiting for anything: it may end instead of getting ready.
+    #[track_caller]
+    pub fn begin_start(&mut self) {
+        assert!(self.running.is_none() && !self.server.is_barnabas(), "a Kafka that does not run");
+        let arguments = [self.kafka_arguments(), vec!["--no-wait".to_owned()]].concat();
+        self.peer_script("kafka-server", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        self.running = Some(Running::Kafka);
     }
 
     /// Starts Barnabas without waiting for anything: for tests of the start itself.
@@ -303,10 +318,24 @@ impl Broker {
         rustix::process::kill_process(pid.expect("a process id"), signal).expect("send a signal");
     }
 
-    /// Tries to start and gives what it wrote to stderr when it ended instead, with another status than 0.
+    /// Whether a broker that was started has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        // What nobody has waited for is a zombie.
+        stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('Z'))
+    }
+
+    /// Tries to start and gives what it wrote to stderr when it ended instead, with another status than 0; of a Kafka
+    /// that did not get ready, the end of its log.
     #[track_caller]
     pub fn start_refused(&mut self) -> String {
         assert!(self.running.is_none(), "the broker runs already");
+        if !self.server.is_barnabas() {
+            let arguments = self.kafka_arguments();
+            let (is_ready, text) = peer_script_output("kafka-server", &arguments, &self.environment);
+            assert!(!is_ready, "Kafka starts: {text}");
+            return text;
+        }
         let process = self.spawn();
         let finished = process.finish(LIMIT);
         assert!(!finished.status.success() && !finished.stdout.contains("barnabas ready"), "{finished:?}");
@@ -368,11 +397,20 @@ impl Broker {
     }
 
     #[track_caller]
-    fn start_kafka(&self, version: &str) {
+    fn start_kafka(&self) {
+        let arguments = self.kafka_arguments();
+        self.peer_script("kafka-server", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    /// Of the peers' script, to start it.
+    fn kafka_arguments(&self) -> Vec<String> {
+        let (Server::KafkaWithZooKeeper(version) | Server::KafkaWithoutZooKeeper(version)) = &self.server
+        else {
+            return Vec::new();
+        };
         let port = self.port.number.to_string();
-        let dir = self.dir_text();
-        let mut arguments =
-            vec!["start".to_owned(), version.to_owned(), "--port".into(), port, "--dir".into(), dir];
+        let mut arguments = vec!["start".to_owned(), version.clone(), "--port".into(), port];
+        arguments.extend(["--dir".to_owned(), self.dir_text()]);
         if let Some(zookeeper) = &self.zookeeper {
             arguments.extend(["--zk".to_owned(), zookeeper.address()]);
         }
@@ -382,7 +420,7 @@ impl Broker {
         for (key, value) in &self.settings {
             arguments.extend(["--override".to_owned(), format!("{key}={value}")]);
         }
-        self.peer_script("kafka-server", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        arguments
     }
 
     fn dir_text(&self) -> String {
@@ -423,6 +461,17 @@ impl Drop for Broker {
 
 #[track_caller]
 pub(crate) fn run_peer_script(name: &str, arguments: &[&str], environment: &[(String, String)]) {
+    let (is_well, text) = peer_script_output(name, arguments, environment);
+    assert!(is_well, "peers/{name} {}:\n{text}", arguments.join(" "));
+}
+
+/// Whether a script of the peers ended with status 0, and what it printed.
+#[track_caller]
+fn peer_script_output(
+    name: &str,
+    arguments: &[impl AsRef<OsStr>],
+    environment: &[(String, String)],
+) -> (bool, String) {
     // The server inherits what it is given and outlives the script: pipes would never end, so the output is a file.
     let output = tempfile::NamedTempFile::new().expect("create a file for the script's output");
     let file = output.reopen().expect("open the file for the script's output");
@@ -433,8 +482,7 @@ pub(crate) fn run_peer_script(name: &str, arguments: &[&str], environment: &[(St
         .stderr(file)
         .status()
         .unwrap_or_else(|error| panic!("run peers/{name}: {error}"));
-    let text = std::fs::read_to_string(output.path()).unwrap_or_default();
-    assert!(status.success(), "peers/{name} {}: {status}\n{text}", arguments.join(" "));
+    (status.success(), std::fs::read_to_string(output.path()).unwrap_or_default())
 }
 
 /// Sends SIGKILL to the process that a script of the peers has started.

@@ -2,7 +2,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use wire::alter_partition_reassignments_request::{
+    AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
+};
 use wire::create_topics_request::{CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest};
+use wire::elect_leaders_request::{ElectLeadersRequest, TopicPartitions};
 use wire::metadata_response::MetadataResponsePartition;
 
 use crate::{Broker, Connection, Network, Server, ZooKeeper, wait_for};
@@ -107,9 +111,11 @@ impl Cluster {
         for text in ["lost the connection to ZooKeeper", "has expired", "joining the cluster again"] {
             broker.allow_log(text);
         }
-        // A coordinator that loses its partition while it writes; the client asks the next one.
-        let lost = "a transaction's state was not stored";
-        for text in ["the broker's id is taken", "moved all leaderships", lost] {
+        broker.allow_log("the store's session was not closed");
+        // A coordinator that loses its partition while it writes, or hears of that from a partition that its successor
+        // has told of the end; the client asks the next one.
+        let lost = ["a transaction's state was not stored", "a later coordinator has ended the transaction"];
+        for text in ["the broker's id is taken", "moved all leaderships"].into_iter().chain(lost) {
             broker.allow_log(text);
         }
         self.brokers.insert(id, broker);
@@ -163,12 +169,21 @@ impl Cluster {
 
     /// Of all brokers that were started, as clients take it.
     pub fn bootstrap(&self) -> String {
-        let addresses: Vec<String> = self.brokers.values().map(Broker::address).collect();
-        addresses.join(",")
+        self.addresses().join(",")
+    }
+
+    /// `host:port` of each broker, in the order of their ids.
+    pub fn addresses(&self) -> Vec<String> {
+        self.brokers.values().map(Broker::address).collect()
+    }
+
+    /// `host:port` of one broker.
+    pub fn address(&self, id: i32) -> String {
+        self.brokers.get(&id).expect("the cluster has this broker").address()
     }
 
     pub fn connect(&self, id: i32) -> Connection {
-        Connection::open(&self.brokers.get(&id).expect("the cluster has this broker").address())
+        Connection::open(&self.address(id))
     }
 
     /// A connection to any broker that runs but this one.
@@ -184,6 +199,13 @@ impl Cluster {
             let mut connection = self.connect(*id);
             wait_for("all brokers", || (connection.metadata(None).brokers.len() == count).then_some(()));
         }
+    }
+
+    /// Kills a broker, and waits until the others have heard of it.
+    #[track_caller]
+    pub fn lose(&mut self, id: i32) {
+        self.broker(id).kill();
+        self.wait_until_gone(id);
     }
 
     /// Waits until the others have heard that a broker which was killed is gone: before that, a Kafka that is started
@@ -270,6 +292,42 @@ impl Cluster {
             let mut isr = self.partition(topic, index, than)?.isr_nodes;
             isr.sort_unstable();
             (isr == wanted).then_some(())
+        });
+    }
+
+    /// Asks the controller for other replicas, and waits until they are all there are.
+    #[track_caller]
+    pub fn reassign(&self, topic: &str, index: i32, replicas: &[i32]) {
+        let partition = ReassignablePartition { partition_index: index, replicas: Some(replicas.to_vec()) };
+        let topics = vec![ReassignableTopic { name: topic.into(), partitions: vec![partition] }];
+        let request = AlterPartitionReassignmentsRequest { timeout_ms: 30_000, topics, ..Default::default() };
+        wait_for("the controller to move replicas", || {
+            let answer = self.connect(self.controller(0)).try_call(0, &request).ok()?;
+            let code = answer.responses.first()?.partitions.first()?.error_code;
+            (answer.error_code == 0 && code == 0).then_some(())
+        });
+        wait_for(&format!("{topic}-{index} on {replicas:?}"), || {
+            let partition = self.partition(topic, index, 0)?;
+            (partition.replica_nodes == replicas && partition.isr_nodes.len() == replicas.len()).then_some(())
+        });
+    }
+
+    /// Makes this replica the preferred leader, and the leader.
+    #[track_caller]
+    pub fn lead(&self, topic: &str, index: i32, leader: i32) {
+        let mut replicas = self.partition(topic, index, 0).expect("the partition").replica_nodes;
+        replicas.sort_by_key(|id| *id != leader);
+        self.reassign(topic, index, &replicas);
+        let partitions = TopicPartitions { topic: topic.into(), partitions: vec![index] };
+        let request = ElectLeadersRequest {
+            election_type: 0,
+            topic_partitions: Some(vec![partitions]),
+            timeout_ms: 30_000,
+        };
+        wait_for(&format!("{leader} to lead {topic}-{index}"), || {
+            // That it leads already is an error too.
+            let _ = self.connect(self.controller(0)).try_call(1, &request);
+            (self.partition(topic, index, 0)?.leader_id == leader).then_some(())
         });
     }
 

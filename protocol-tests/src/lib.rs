@@ -31,15 +31,15 @@ pub use cluster::Cluster;
 pub use connection::{CallError, Connection, encode};
 pub use keys::Keys;
 pub use machine::{
-    Port, announce, barnabas_binary, build_dir, command_exists, free_port, protocol_tests_dir,
-    raise_open_files_limit, reset, scaled,
+    Port, announce, barnabas_binary, build_dir, command_exists, free_port, has_java, has_program,
+    protocol_tests_dir, raise_open_files_limit, reset, scaled, seed,
 };
 pub use network::Network;
 pub use pages::{metric, page};
 pub use process::{Finished, Line, Process};
 pub use proxy::{Held, Proxy};
 pub use server::Server;
-pub use tools::{Output, ToolRun, Tools};
+pub use tools::{Output, ToolRun, Tools, kafka_tool};
 pub use volume::Volume;
 pub use wait::{wait_for, wait_for_group, wait_within};
 pub use writer::{Writer, under_load};

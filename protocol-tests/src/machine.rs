@@ -48,10 +48,35 @@ pub fn command_exists(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
+/// Whether this machine has Java. Where it has not, the run's output names the test that is left out.
+pub fn has_java() -> bool {
+    has_program("java")
+}
+
+/// As [`has_java`], for any program.
+pub fn has_program(name: &str) -> bool {
+    let has_it = command_exists(name);
+    if !has_it {
+        // The test runner names a test's thread after it.
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("a test");
+        announce(&format!("LEFT OUT: {test}: this machine has no {name}"));
+    }
+    has_it
+}
+
 /// `size` times `BARNABAS_TEST_SCALE` (1 where it is not set): for what is quick when small and shows more when large.
 pub fn scaled(size: usize) -> usize {
     let scale = std::env::var("BARNABAS_TEST_SCALE").ok().and_then(|text| text.parse().ok());
     size.saturating_mul(scale.unwrap_or(1))
+}
+
+/// What a test draws from: `default`, or `BARNABAS_TEST_SEED`. The run's output names it.
+pub fn seed(test: &str, default: u64) -> u64 {
+    let given = std::env::var("BARNABAS_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or(default);
+    announce(&format!("{test}: BARNABAS_TEST_SEED={seed}"));
+    seed
 }
 
 /// Says something in the run's output even when the test passes; the test runner does not capture it.

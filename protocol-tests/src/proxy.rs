@@ -14,7 +14,7 @@ pub struct Proxy {
     wire: Arc<Wire>,
 }
 
-/// Which bytes do not get through for now.
+/// Which bytes wait until others are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     Nothing,

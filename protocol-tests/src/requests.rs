@@ -3,9 +3,13 @@
 
 use bytes::Bytes;
 use wire::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use wire::delete_records_request::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
+use wire::delete_records_response::DeleteRecordsPartitionResult;
 use wire::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use wire::fetch_response::PartitionData;
 use wire::find_coordinator_request::FindCoordinatorRequest;
+use wire::init_producer_id_request::InitProducerIdRequest;
+use wire::init_producer_id_response::InitProducerIdResponse;
 use wire::list_offsets_request::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use wire::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use wire::metadata_response::MetadataResponse;
@@ -149,6 +153,20 @@ impl Connection {
         answer.base_offset
     }
 
+    /// Deletes the records of a partition before an offset; -1 = all of them.
+    #[track_caller]
+    pub fn delete_records(
+        &mut self,
+        topic: &str,
+        partition_index: i32,
+        offset: i64,
+    ) -> DeleteRecordsPartitionResult {
+        let partitions = vec![DeleteRecordsPartition { partition_index, offset }];
+        let topics = vec![DeleteRecordsTopic { name: topic.into(), partitions }];
+        let mut response = self.call(2, &DeleteRecordsRequest { topics, timeout_ms: 30_000 });
+        response.topics.remove(0).partitions.remove(0)
+    }
+
     /// What a fetch of one partition answers, with room for a megabyte and no wait.
     #[track_caller]
     pub fn fetch_partition(&mut self, topic: &str, partition: i32, offset: i64) -> PartitionData {
@@ -195,6 +213,17 @@ impl Connection {
         self.try_call(7, &request).ok()
     }
 
+    /// An id of its own for an idempotent producer, as soon as there is one.
+    #[track_caller]
+    pub fn take_producer_id(&mut self) -> InitProducerIdResponse {
+        let request = InitProducerIdRequest {
+            transactional_id: None,
+            transaction_timeout_ms: 60_000,
+            ..Default::default()
+        };
+        wait_for("a producer id", || Some(self.call(3, &request)).filter(|answer| answer.error_code == 0))
+    }
+
     /// Waits until the group has a coordinator that has loaded it.
     #[track_caller]
     pub fn wait_for_coordinator(&mut self, group: &str) {
@@ -212,12 +241,17 @@ impl Connection {
         response.topics[0].partitions[0].error_code
     }
 
-    /// The committed offset; -1 where there is none.
+    /// The committed offset; -1 where there is none. Waits for a transaction that has one to commit: whoever ends it is
+    /// answered before its markers are written.
     #[track_caller]
     pub fn committed(&mut self, group: &str, topic: &str, partition: i32) -> i64 {
         let topic = OffsetFetchRequestTopic { name: topic.into(), partition_indexes: vec![partition] };
-        let request =
-            OffsetFetchRequest { group_id: group.into(), topics: Some(vec![topic]), ..Default::default() };
+        let request = OffsetFetchRequest {
+            group_id: group.into(),
+            topics: Some(vec![topic]),
+            require_stable: true,
+            ..Default::default()
+        };
         wait_for("the group's offsets", || {
             let response = self.call(7, &request);
             let answer = (response.error_code == 0).then(|| &response.topics[0].partitions[0])?;

@@ -150,11 +150,18 @@ impl Tools {
     }
 }
 
+/// A tool of a release of Kafka, in a process of its own. Some do not work in a session of [`Tools`], whose class loaders
+/// keep them from Kafka's own classes.
+pub fn kafka_tool(version: &str, name: &str) -> Command {
+    let mut command = Command::new(protocol_tests_dir().join("peers/kafka-tool"));
+    command.args([version, name]);
+    command
+}
+
 /// Script name to main class, as the peers' `kafka-tool` knows them.
 #[track_caller]
 fn main_classes(version: &str) -> HashMap<String, String> {
-    let tool = protocol_tests_dir().join("peers/kafka-tool");
-    let output = Command::new(tool).args([version, "--list"]).output().expect("run peers/kafka-tool");
+    let output = kafka_tool(version, "--list").output().expect("run peers/kafka-tool");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let pair = |line: &str| {
         let mut words = line.split_whitespace();

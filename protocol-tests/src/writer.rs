@@ -22,9 +22,8 @@ pub struct Writer {
 
 impl Writer {
     pub fn new(cluster: &Cluster, topic: &'static str) -> Writer {
-        let addresses = cluster.bootstrap().split(',').map(str::to_owned).collect();
         Writer {
-            addresses,
+            addresses: cluster.addresses(),
             topic,
             acknowledged: Mutex::default(),
             stops: AtomicBool::new(false),

@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use protocol_tests::batch::{self, Batch, Codec, Record};
-use protocol_tests::{Broker, CallError, Connection, Server, announce, command_exists, wait_for};
+use protocol_tests::client::{left_out, programs};
+use protocol_tests::{
+    Broker, CallError, Connection, Process, Server, announce, command_exists, has_java, kafka_tool, seed,
+    wait_for,
+};
 use wire::add_partitions_to_txn_request::{AddPartitionsToTxnRequest, AddPartitionsToTxnTopic};
 use wire::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use wire::end_txn_request::EndTxnRequest;
@@ -27,22 +32,15 @@ const TOPIC: &str = "compacted";
 /// No acknowledgement within this time is a failure.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn seeded(test: &str) -> fastrand::Rng {
-    let seed = std::env::var("BARNABAS_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
-    announce(&format!("{test}: BARNABAS_TEST_SEED={seed}"));
-    fastrand::Rng::with_seed(seed)
-}
-
 /// Three rounds of appends, each cleaned by both servers from the same files: what is left is equal batch for
 /// batch, the emptied ones and those with a delete horizon too. From the second round on the files were cleaned
 /// by Barnabas before. Keys that are those of control records are among them (C031).
 #[test]
 fn what_is_left_is_what_kafkas_own_cleaner_leaves() {
-    if !command_exists("java") {
-        announce("compaction: left out, this machine has no java");
+    if !has_java() {
         return;
     }
-    let mut random = seeded("compaction");
+    let mut random = fastrand::Rng::with_seed(seed("compaction", 7));
     let settings = [
         ("transaction.state.log.replication.factor", "1"),
         ("transaction.state.log.min.isr", "1"),
@@ -256,6 +254,90 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
+/// C032: consumers get past records that were compacted away, those at the ends of segments too, and to the end.
+#[test]
+fn consumers_get_past_what_was_compacted_away() {
+    let mut broker = Broker::start_as(Server::Barnabas, &[("log.cleaner.backoff.ms", "100")]);
+    let mut connection = Connection::open(&broker.address());
+    create_topic(&mut connection, 1, &[("segment.bytes", "1000")]);
+    for round in 0..40 {
+        let mut batch = Batch::of(&format!("kept-{round}"), 1, now());
+        for (offset_delta, key) in (1..).zip(["a", "b"]) {
+            batch.records.push(Record::new(offset_delta, now(), key, "overwritten but for the last"));
+        }
+        produce(&mut connection, 0, None, &batch).expect("an answer to Produce");
+    }
+    wait_for("the log to be cleaned", || is_clean(&broker.data_dir()).then_some(()));
+    let end = log_end(&mut connection, 0, 0);
+    for _ in 0..2 {
+        let left = offsets(&broker.data_dir());
+        assert!(left.len() < 60 && left.last() == Some(&(end - 1)), "{left:?} of {end}");
+        let read = |name: &str, command: Result<Command, String>| match command {
+            Err(missing) => left_out(name, &missing),
+            Ok(command) => assert_eq!(offsets_printed(name, command), left, "{name}"),
+        };
+        read("kcat on a compacted log", kcat(&broker));
+        read("kafka-python on a compacted log", python_to_end(&broker));
+        read("sarama on a compacted log", sarama_to_end(&broker));
+        read("Java's consumer on a compacted log", console_consumer(&broker, left.len()));
+        broker.restart();
+        assert_eq!(log_end(&mut Connection::open(&broker.address()), 0, 0), end);
+    }
+}
+
+/// Where records are.
+fn offsets(data_dir: &Path) -> Vec<i64> {
+    let bytes = segments(&data_dir.join("compacted-0")).into_iter().map(|path| fs::read(path).expect("read"));
+    let batches = bytes.flat_map(|bytes| batch::read(&bytes));
+    let offsets = |batch: Batch| {
+        batch.records.into_iter().map(move |record| batch.base_offset + i64::from(record.offset_delta))
+    };
+    batches.flat_map(offsets).collect()
+}
+
+/// What a program prints at the beginnings of its lines.
+#[track_caller]
+fn offsets_printed(name: &str, command: Command) -> Vec<i64> {
+    let text = Process::start(name, command, None).finish(LIMIT).expect_success(name).stdout;
+    text.lines()
+        .map(|line| line.trim_start_matches("Offset:").split('\t').next().unwrap_or_default())
+        .map(|offset| offset.parse().unwrap_or_else(|_| panic!("{name} printed {text}")))
+        .collect()
+}
+
+fn kcat(broker: &Broker) -> Result<Command, String> {
+    if !command_exists("kcat") {
+        return Err("this machine has no kcat".to_owned());
+    }
+    let mut command = Command::new("kcat");
+    command.args(["-b", &broker.address(), "-C", "-t", TOPIC, "-p", "0", "-o", "beginning", "-e", "-q"]);
+    command.args(["-f", "%o\\n"]);
+    Ok(command)
+}
+
+fn python_to_end(broker: &Broker) -> Result<Command, String> {
+    let mut command = programs::python("read_to_end.py")?;
+    command.args([&broker.address(), TOPIC]);
+    Ok(command)
+}
+
+fn sarama_to_end(broker: &Broker) -> Result<Command, String> {
+    let mut command = programs::go("sarama_of")?;
+    command.args([&broker.address(), TOPIC, "2.8.0"]);
+    Ok(command)
+}
+
+fn console_consumer(broker: &Broker, count: usize) -> Result<Command, String> {
+    if !["java", "mvn"].into_iter().all(command_exists) {
+        return Err("this machine has no java or no mvn".to_owned());
+    }
+    let mut command = kafka_tool("3.9.2", "kafka-console-consumer");
+    command.args(["--bootstrap-server", &broker.address()]);
+    command.args(["--topic", TOPIC, "--partition", "0", "--offset", "earliest", "--timeout-ms", "60000"]);
+    command.args(["--max-messages", &count.to_string(), "--property", "print.offset=true"]);
+    Ok(command)
+}
+
 /// Kills come after at most so many acknowledgements.
 const MOST_ACKS: usize = 2_000;
 const GROUPS: usize = 8;
@@ -264,9 +346,9 @@ const GROUPS: usize = 8;
 /// each key reads as it was last acknowledged, or as was sent since. `BARNABAS_COMPACTION_KILLS` = how often.
 #[test]
 fn what_was_acknowledged_outlives_kills_amid_compaction() {
-    let mut random = seeded("compaction");
+    let mut random = fastrand::Rng::with_seed(seed("compaction", 7));
     let kills = std::env::var("BARNABAS_COMPACTION_KILLS").ok().and_then(|text| text.parse().ok());
-    let kills: usize = kills.unwrap_or(6);
+    let kills: usize = kills.unwrap_or(30);
     let settings = [
         ("log.cleaner.backoff.ms", "100"),
         ("log.cleaner.min.cleanable.ratio", "0.01"),

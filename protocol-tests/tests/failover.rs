@@ -1,16 +1,7 @@
 //! Clusters on a real ZooKeeper whose brokers are killed and stopped: what was acknowledged with acks=all is there
 //! afterwards, in order, on every replica. Also with brokers of Apache Kafka among them.
 
-use std::process::Command;
-
-use protocol_tests::{Cluster, Server, Writer, announce, command_exists, protocol_tests_dir, under_load};
-
-fn has_java() -> bool {
-    command_exists("java") || {
-        announce("failover: left out, this machine has no java");
-        false
-    }
-}
+use protocol_tests::{Cluster, Server, Writer, announce, has_java, kafka_tool, under_load};
 
 #[test]
 fn a_killed_leader_takes_nothing_with_it() {
@@ -34,8 +25,8 @@ fn a_killed_leader_takes_nothing_with_it() {
     let logs = (1..=3).map(|id| cluster.broker(id).data_dir().join("t-0/00000000000000000000.log"));
     let logs: Vec<String> = logs.map(|log| log.display().to_string()).collect();
     // Not in a session of tools: its class loaders keep the tool from its decoders.
-    let output = Command::new(protocol_tests_dir().join("peers/kafka-tool"))
-        .args(["3.9.2", "kafka-dump-log", "--deep-iteration", "--files", &logs.join(",")])
+    let output = kafka_tool("3.9.2", "kafka-dump-log")
+        .args(["--deep-iteration", "--files", &logs.join(",")])
         .output()
         .expect("run peers/kafka-tool");
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -93,8 +84,7 @@ fn mixed_failures(cluster: &mut Cluster, writer: &Writer) {
     for id in 1..=3 {
         let (leader, controller) = (cluster.leader("t", 0, 0), cluster.controller(0));
         announce(&format!("failover: killing {id}; {leader} leads, {controller} controls"));
-        cluster.broker(id).kill();
-        cluster.wait_until_gone(id);
+        cluster.lose(id);
         writer.wait_for_more(20);
         cluster.broker(id).start_again();
         cluster.wait_for_isr("t", 0, &[1, 2, 3], 0);

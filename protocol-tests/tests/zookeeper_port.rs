@@ -10,19 +10,16 @@ use std::time::Duration;
 use protocol_tests::batch::Batch;
 use protocol_tests::requests::values;
 use protocol_tests::{
-    Broker, Connection, Port, Process, Server, Znode, announce, command_exists, dump_tree, free_port,
-    protocol_tests_dir, wait_for, wait_within,
+    Broker, Connection, Port, Process, Server, Znode, dump_tree, free_port, has_java, has_program,
+    kafka_tool, wait_for, wait_within,
 };
 
 /// Old consumers wait long before they share partitions anew, and JVMs start slowly on a busy machine.
 const SLOW: Duration = Duration::from_secs(180);
 
-fn has_java() -> bool {
-    let has_all = command_exists("java") && command_exists("mvn");
-    if !has_all {
-        announce("zookeeper_port: left out, this machine has no java or no mvn");
-    }
-    has_all
+/// Tools of several versions.
+fn has_tools() -> bool {
+    has_java() && has_program("mvn")
 }
 
 /// A broker whose store others reach at the port.
@@ -42,8 +39,8 @@ fn address_of(port: &Port) -> String {
 }
 
 fn tool_command(version: &str, name: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(protocol_tests_dir().join("peers/kafka-tool"));
-    command.env("KAFKA_TOOL_TIER", "1").args([version, name]).args(arguments);
+    let mut command = kafka_tool(version, name);
+    command.env("KAFKA_TOOL_TIER", "1").args(arguments);
     command
 }
 
@@ -73,7 +70,7 @@ fn word(address: &str, word: &str) -> String {
 
 #[test]
 fn the_shell_of_zookeeper_shows_kafkas_nodes() {
-    if !has_java() {
+    if !has_tools() {
         return;
     }
     let (broker, port) = start(&[]);
@@ -109,7 +106,7 @@ fn the_shell_of_zookeeper_shows_kafkas_nodes() {
 
 #[test]
 fn old_tools_work_through_the_port() {
-    if !has_java() {
+    if !has_tools() {
         return;
     }
     let (broker, port) = start(&[]);
@@ -223,7 +220,7 @@ fn old_config(broker: &Broker) -> String {
 /// One reads all, a second one takes a partition over, the first one goes, and the broker restarts in between.
 #[track_caller]
 fn old_consumers(version: &str) {
-    if !has_java() {
+    if !has_tools() {
         return;
     }
     let (mut broker, port) = start(&[]);
@@ -305,7 +302,7 @@ fn the_mirror_maker_of_0_10_2_2_works_through_the_port() {
 /// restart.
 #[track_caller]
 fn mirror(version: &str) {
-    if !has_java() {
+    if !has_tools() {
         return;
     }
     let (mut source, port) = start(&[]);
@@ -373,7 +370,7 @@ fn mirrored(connection: &mut Connection) -> BTreeSet<String> {
 /// and stay one while the first one restarts.
 #[test]
 fn further_brokers_take_the_port_for_their_zookeeper() {
-    if !has_java() {
+    if !has_tools() {
         return;
     }
     let more = [("zookeeper.session.timeout.ms", "20000"), ("controlled.shutdown.retry.backoff.ms", "200")];

@@ -58,6 +58,18 @@ pub fn go(program: &str) -> Result<Command, String> {
     Ok(Command::new(dir.join(program)))
 }
 
+/// The tests of a package that `clients/go` depends on, as one program.
+pub fn go_tests_of(package: &str) -> Result<Command, String> {
+    needs("go")?;
+    let name = format!("{}.test", package.rsplit('/').next().unwrap_or(package));
+    let dir = must(cached_dir("go-tests", |dir| {
+        let mut build = Command::new("go");
+        build.args(["test", "-mod=readonly", "-c", "-o"]).arg(dir.join(&name)).arg(package);
+        run(build.current_dir(source("go")))
+    }));
+    Ok(Command::new(dir.join(name)))
+}
+
 /// A program in `clients/rust`.
 pub fn rust(program: &str) -> Result<Command, String> {
     needs("make")?;

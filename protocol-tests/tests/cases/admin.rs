@@ -257,6 +257,7 @@ fn deletions_are_answered_one_by_one(connection: &mut Connection) {
 /// Key and value that no topic can have.
 const BAD: &[(&str, &str)] = &[
     ("compression.type", "foo"),
+    ("compression.lz4.level", "18"),
     ("retention.ms", "-2"),
     ("segment.ms", "0"),
     ("min.insync.replicas", "0"),

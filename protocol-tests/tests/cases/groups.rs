@@ -1,16 +1,15 @@
 //! Classic groups, their coordinator, and what it stores.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 use protocol_tests::batch::Codec;
-use protocol_tests::client::left_out;
+use protocol_tests::client::{left_out, programs};
 use protocol_tests::requests::commit_request;
-use protocol_tests::{Broker, Connection, command_exists, protocol_tests_dir, scaled, wait_for};
+use protocol_tests::{Broker, Connection, Process, command_exists, kafka_tool, scaled, wait_for};
 use wire::delete_groups_request::DeleteGroupsRequest;
 use wire::describe_groups_request::DescribeGroupsRequest;
 use wire::describe_groups_response::DescribedGroup;
@@ -587,13 +586,9 @@ fn what_is_stored_of_groups_is_what_tools_expect() {
     assert_eq!((value.offset, value.leader_epoch, &*value.metadata), (5, -1, ""));
 }
 
-/// C046: Kafka's own tool prints all of it.
-#[test]
-fn kafkas_decoder_reads_what_is_stored_of_groups() {
-    if !["java", "mvn"].into_iter().all(command_exists) {
-        return left_out("kafka-dump-log", "this machine has no java or no mvn");
-    }
-    let mut broker = start(&[("offsets.retention.check.interval.ms", "100")]);
+/// A member with an offset, and an offset that expired; gives how many records that left.
+#[track_caller]
+fn store_some_of_each(broker: &Broker) -> usize {
     let mut connection = Connection::open(&broker.address());
     connection.create_topic(TOPIC, 1, &[]);
     let mut member = Member::new(&broker.address(), "members");
@@ -605,11 +600,21 @@ fn kafkas_decoder_reads_what_is_stored_of_groups() {
     assert_eq!(member.commit(5), code::NONE);
     commit_for(&mut connection, "explicit", 1);
     wait_for("the expiry", || (connection.committed("explicit", TOPIC, 0) == -1).then_some(()));
-    let records = stored(&mut connection).len();
+    stored(&mut connection).len()
+}
+
+/// C046: Kafka's own tool prints all of it.
+#[test]
+fn kafkas_decoder_reads_what_is_stored_of_groups() {
+    if !["java", "mvn"].into_iter().all(command_exists) {
+        return left_out("kafka-dump-log", "this machine has no java or no mvn");
+    }
+    let mut broker = start(&[("offsets.retention.check.interval.ms", "100")]);
+    let records = store_some_of_each(&broker);
     broker.stop();
     let segment = broker.data_dir().join(format!("{OFFSETS}-0/00000000000000000000.log"));
-    let output = Command::new(protocol_tests_dir().join("peers/kafka-tool"))
-        .args(["3.9.2", "kafka-dump-log", "--offsets-decoder", "--files", &segment.display().to_string()])
+    let output = kafka_tool("3.9.2", "kafka-dump-log")
+        .args(["--offsets-decoder", "--files", &segment.display().to_string()])
         .output()
         .expect("run peers/kafka-tool");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -622,6 +627,31 @@ fn kafkas_decoder_reads_what_is_stored_of_groups() {
     assert!(printed.iter().any(|line| line.ends_with(&format!("{key} payload: <DELETE>"))), "{text}");
     let group = r#"key: {"type":"2","data":{"group":"members"}} payload: {"version":"3","data":{"protocolType":"consumer","generation":1,"protocol":"range""#;
     assert!(printed.iter().any(|line| line.contains(group)), "{text}");
+}
+
+/// C046: kminion reads the topic through franz-go, with the types of its kmsg.
+#[test]
+fn a_monitor_of_the_offsets_topic_reads_what_is_stored_of_groups() {
+    let mut command = match programs::go("offsetstopic") {
+        Ok(command) => command,
+        Err(reason) => return left_out("franz-go on the offsets topic", &reason),
+    };
+    let broker = start(&[("offsets.retention.check.interval.ms", "100")]);
+    let records = store_some_of_each(&broker);
+    command.arg(broker.address());
+    let finished = Process::start("offsetstopic", command, None).finish(Duration::from_secs(60));
+    let text = finished.expect_success("offsetstopic").stdout;
+    let printed: Vec<&str> = text.lines().collect();
+    assert_eq!(printed.len(), records, "{text}");
+    for line in [
+        "group 2 members: 3 consumer 1 range",
+        r#"offset 1 members cases 0: 3 5 -1 "" false"#,
+        // Without an epoch, which kmsg gives as 0.
+        r#"offset 1 explicit cases 0: 1 7 0 "" true"#,
+        "offset 1 explicit cases 0: deleted",
+    ] {
+        assert!(printed.iter().any(|printed| printed.starts_with(line)), "{line}\n{text}");
+    }
 }
 
 /// C048

@@ -1,8 +1,9 @@
 use std::process::Command;
 
-use protocol_tests::Broker;
 use protocol_tests::client::programs::{go, java, node, python, rust};
 use protocol_tests::client::{ALL_CODECS, Client};
+use protocol_tests::{Broker, Connection};
+use wire::{MetadataRequest, Uuid};
 
 /// A group must not wait for further members, so that no test waits for them.
 const SETTINGS: &[(&str, &str)] = &[("group.initial.rebalance.delay.ms", "0")];
@@ -11,6 +12,33 @@ const SETTINGS: &[(&str, &str)] = &[("group.initial.rebalance.delay.ms", "0")];
 fn walk(name: &'static str, groups: bool, program: fn() -> Result<Command, String>) {
     let mut broker = Broker::start(SETTINGS);
     Client { name, codecs: ALL_CODECS, groups, program }.walk(&mut broker);
+}
+
+/// C004: topics have no ids under a version before 2.8, and clients that would commit offsets by id do it by name.
+#[track_caller]
+fn walk_without_topic_ids(name: &'static str, program: fn() -> Result<Command, String>) {
+    let settings = [SETTINGS, &[("inter.broker.protocol.version", "2.7")]].concat();
+    let mut broker = Broker::start(&settings);
+    let mut connection = Connection::open(&broker.address());
+    connection.create_topic("without-id", 1, &[]);
+    let topics = connection.call(12, &MetadataRequest { topics: None, ..Default::default() }).topics;
+    assert!(!topics.is_empty() && topics.iter().all(|topic| topic.topic_id == Uuid::default()), "{topics:?}");
+    Client { name, codecs: ALL_CODECS, groups: true, program }.walk(&mut broker);
+}
+
+#[test]
+fn confluent_kafka_without_topic_ids() {
+    walk_without_topic_ids("confluent-kafka", || python("client_confluent.py"));
+}
+
+#[test]
+fn franz_go_without_topic_ids() {
+    walk_without_topic_ids("franz-go", || go("franz"));
+}
+
+#[test]
+fn java_3_9_2_without_topic_ids() {
+    walk_without_topic_ids("java-3.9.2", || java("3.9.2", "JavaClient"));
 }
 
 #[test]

@@ -3,4 +3,5 @@
 
 mod console;
 mod kcat;
+mod levels;
 mod libraries;

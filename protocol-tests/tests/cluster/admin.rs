@@ -1,6 +1,6 @@
 //! Administrators that ask another broker than the controller: their requests are forwarded (KIP-590).
 
-use protocol_tests::{Cluster, Tools, wait_for};
+use protocol_tests::{Cluster, Tools, has_java, wait_for};
 use wire::alter_partition_reassignments_request::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
@@ -10,7 +10,7 @@ use wire::delete_topics_request::DeleteTopicsRequest;
 use wire::elect_leaders_request::{ElectLeadersRequest, TopicPartitions};
 use wire::list_partition_reassignments_request::ListPartitionReassignmentsRequest;
 
-use crate::{has_java, other_than_controller};
+use crate::other_than_controller;
 
 #[test]
 fn any_broker_serves_administrators() {

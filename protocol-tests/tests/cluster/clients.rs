@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 use protocol_tests::client::{left_out, programs};
 use protocol_tests::requests::values;
-use protocol_tests::{Cluster, Line, Process, announce};
+use protocol_tests::{Cluster, Line, Process, announce, has_java, scaled};
 use rustix::process::Signal;
-
-use crate::has_java;
 
 /// A program is quiet for no longer than this unless it hangs.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -199,4 +197,38 @@ fn librdkafka_works_on() {
 #[test]
 fn franz_go_works_on() {
     steady_through(|| programs::go("franzsteady"), "franz-go");
+}
+
+/// Members that come and go make a run last for some 15 s, whatever there is to read.
+const GROUP_RUNS: usize = 3;
+const GROUP_RECORDS: &str = "5000";
+
+/// franz-go gap 1: the library's own test of groups. Members of chained groups come and go, with range, cooperative-sticky
+/// and static members; it fails on a member's error, and on a record that is delivered twice or out of order.
+#[test]
+fn franz_gos_own_test_of_groups_passes() {
+    if !has_java() {
+        return;
+    }
+    let mut tests = match programs::go_tests_of("github.com/twmb/franz-go/pkg/kgo") {
+        Ok(command) => command,
+        Err(missing) => return left_out("franz-go's tests", &missing),
+    };
+    let cluster = Cluster::of_three(&[]);
+    let count = format!("-test.count={}", scaled(GROUP_RUNS));
+    tests.args(["-test.run=^TestGroupETL$", "-test.v", "-test.timeout=30m", &count]);
+    let environment = [
+        ("KGO_SEEDS", &*cluster.bootstrap()),
+        ("KGO_TEST_RF", "3"),
+        ("KGO_TEST_RECORDS", GROUP_RECORDS),
+        ("KGO_LOG_LEVEL", "none"),
+    ];
+    tests.envs(environment);
+    let finished = Process::start("franz-go's tests", tests, None).finish(Duration::from_secs(1800));
+    let finished = finished.expect_success("TestGroupETL");
+    for part in ["range", "cooperative-sticky", "cooperative-sticky/static"] {
+        let line = format!("--- PASS: TestGroupETL/{part} ");
+        let passed = finished.stdout.lines().filter(|found| found.trim_start().starts_with(&line)).count();
+        assert_eq!(passed, scaled(GROUP_RUNS), "{part}\n{}", finished.stdout);
+    }
 }

@@ -4,9 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use protocol_tests::{Cluster, Network, announce, under_load, wait_for};
-
-use crate::has_java;
+use protocol_tests::{Cluster, Network, announce, has_java, under_load, wait_for};
 
 fn cluster() -> Option<Cluster> {
     if !has_java() {

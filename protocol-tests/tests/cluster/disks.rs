@@ -4,10 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use protocol_tests::client::left_out;
-use protocol_tests::{Cluster, Volume, under_load};
+use protocol_tests::{Cluster, Volume, has_java, under_load};
 
 use crate::failovers::move_leader;
-use crate::has_java;
 
 /// Broker 3 leads, on a volume of its own.
 fn cluster_on(volume: &Volume) -> Cluster {

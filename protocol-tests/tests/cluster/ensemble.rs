@@ -1,8 +1,6 @@
 //! Brokers on three ZooKeeper servers, of which one or the other goes.
 
-use protocol_tests::{Cluster, ZooKeeper, announce, under_load};
-
-use crate::has_java;
+use protocol_tests::{Cluster, ZooKeeper, announce, has_java, under_load};
 
 /// Longer than three servers need to agree on a leader, so that no session has an excuse to end.
 const SESSION: (&str, &str) = ("zookeeper.session.timeout.ms", "6000");

@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use protocol_tests::batch::Batch;
 use protocol_tests::requests::produce_request;
-use protocol_tests::{Cluster, Connection, announce, scaled, wait_for};
+use protocol_tests::{Cluster, Connection, announce, has_java, scaled, wait_for};
 use wire::alter_partition_reassignments_request::{
     AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic,
 };
 use wire::elect_leaders_request::{ElectLeadersRequest, TopicPartitions};
-
-use crate::has_java;
 
 /// What was written without waiting for other replicas, and everything that was read, by offset.
 struct Watch {
@@ -105,7 +103,7 @@ fn fast_failovers_never_show_two_payloads_for_one_offset() {
     let mut cluster = Cluster::of_three(&[]);
     cluster.create_topic("t", &[&[1, 2, 3]]);
     let watch = Watch {
-        addresses: cluster.bootstrap().split(',').map(str::to_owned).collect(),
+        addresses: cluster.addresses(),
         seen: Mutex::default(),
         written: Mutex::default(),
         stops: AtomicBool::new(false),

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use protocol_tests::requests::topic;
 use protocol_tests::{
-    Cluster, Connection, Process, Server, Tools, announce, barnabas_binary, scaled, under_load, wait_within,
+    Cluster, Connection, Process, Server, Tools, announce, barnabas_binary, has_java, scaled, under_load,
+    wait_within,
 };
 use wire::create_topics_request::CreateTopicsRequest;
 use wire::delete_topics_request::DeleteTopicsRequest;
-
-use crate::has_java;
 
 const PARTITIONS: i32 = 6;
 

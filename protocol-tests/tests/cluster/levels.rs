@@ -1,9 +1,7 @@
 //! `inter.broker.protocol.version` before 2.7: leaders write their ISRs to ZooKeeper themselves.
 
-use protocol_tests::{Cluster, Server, announce, under_load, wait_for};
+use protocol_tests::{Cluster, Server, announce, has_java, under_load, wait_for};
 use wire::create_topics_request::CreateTopicsRequest;
-
-use crate::has_java;
 
 const OLD: &[(&str, &str)] = &[("min.insync.replicas", "2"), ("inter.broker.protocol.version", "2.6")];
 

@@ -3,12 +3,12 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use protocol_tests::{Broker, Cluster, Connection, Port, Server, dump_tree, free_port, under_load, wait_for};
+use protocol_tests::{
+    Broker, Cluster, Connection, Port, Server, dump_tree, free_port, has_java, under_load, wait_for,
+};
 use wire::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
-
-use crate::has_java;
 
 const MAP: (&str, &str) = (
     "listener.security.protocol.map",

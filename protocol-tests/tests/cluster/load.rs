@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use protocol_tests::load::LoadError;
 use protocol_tests::load::cluster::{self, Ensemble, Failed, Failure, Members, Move, ReplicatedTopics};
-use protocol_tests::{Cluster, announce};
+use protocol_tests::{Cluster, announce, has_java};
 
 #[track_caller]
 fn run<T>(load: impl Future<Output = Result<T, LoadError>>) -> T {
@@ -13,18 +13,14 @@ fn run<T>(load: impl Future<Output = Result<T, LoadError>>) -> T {
     done.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn addresses(cluster: &Cluster) -> Vec<String> {
-    cluster.bootstrap().split(',').map(str::to_owned).collect()
-}
-
 #[test]
 fn a_controller_that_dies_is_replaced_and_its_partitions_are_written_by_others() {
-    if !super::has_java() {
+    if !has_java() {
         return;
     }
     let mut cluster = Cluster::of_three(&[]);
     let topics = ReplicatedTopics { prefix: "many".to_owned(), topics: 3, partitions: 10, replicas: 3 };
-    let (addresses, zookeeper) = (addresses(&cluster), cluster.zookeeper().address());
+    let (addresses, zookeeper) = (cluster.addresses(), cluster.zookeeper().address());
     run(async {
         let mut members = Members::await_all(&addresses).await?;
         cluster::create_all(&mut members, &topics).await?;
@@ -51,11 +47,11 @@ fn a_controller_that_dies_is_replaced_and_its_partitions_are_written_by_others()
 
 #[test]
 fn a_replica_that_moves_is_copied_to_its_new_broker() {
-    if !super::has_java() {
+    if !has_java() {
         return;
     }
     let mut cluster = Cluster::of_three(&[]);
-    let addresses = addresses(&cluster);
+    let addresses = cluster.addresses();
     let pids: Vec<u32> = (1..=3).map(|id| cluster.broker(id).pid()).collect();
     let moved = Move { topic: "moved".to_owned(), partitions: 3, bytes: 3_000_000 };
     let figures = run(async {

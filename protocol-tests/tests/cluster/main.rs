@@ -14,14 +14,7 @@ mod load;
 mod operating;
 mod throttle;
 
-use protocol_tests::{Cluster, announce, command_exists, wait_for};
-
-fn has_java() -> bool {
-    command_exists("java") || {
-        announce("cluster: left out, this machine has no java");
-        false
-    }
-}
+use protocol_tests::{Cluster, wait_for};
 
 /// A broker that is not the controller.
 #[track_caller]

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use protocol_tests::batch::Batch;
-use protocol_tests::{Cluster, Tools, announce, wait_within};
-
-use crate::has_java;
+use protocol_tests::{Cluster, Tools, announce, has_java, wait_within};
 
 const RATE: usize = 2_000_000;
 const SIZE: usize = 8 * 1024 * 1024;

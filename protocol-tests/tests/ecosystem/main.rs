@@ -3,6 +3,7 @@
 mod connect;
 mod http;
 mod mirror_maker;
+mod mirrors;
 mod streams;
 
 use std::process::Command;

@@ -1,4 +1,6 @@
-use protocol_tests::{Broker, Port, Process, Server, Tools, free_port, wait_within};
+use std::path::Path;
+
+use protocol_tests::{Broker, Cluster, Port, Process, Server, Tools, free_port, wait_within};
 
 use super::{SILENCE, can_run, start_java};
 
@@ -38,7 +40,25 @@ fn mirror_maker_1_of_0_10_2_2_from_barnabas_to_barnabas() {
     mirror_1("0.10.2.2", "barnabas", "barnabas");
 }
 
-const RECORDS: usize = 300;
+/// One broker, or several.
+pub(super) trait Bootstrap {
+    /// As clients take it.
+    fn bootstrap(&self) -> String;
+}
+
+impl Bootstrap for Broker {
+    fn bootstrap(&self) -> String {
+        self.address()
+    }
+}
+
+impl Bootstrap for Cluster {
+    fn bootstrap(&self) -> String {
+        Cluster::bootstrap(self)
+    }
+}
+
+pub(super) const RECORDS: usize = 300;
 const PARTITIONS: &str = "3";
 
 /// MirrorMaker 2 in its dedicated mode: records, topic settings, heartbeats and translated group offsets, with a
@@ -55,7 +75,7 @@ fn mirror_2(source: &str, target: &str, exactly_once: &str) {
     read_as_group(&mut tools, &source, "orders", RECORDS);
 
     let (config, port) = (target.dir().join("mm2.properties"), free_port());
-    std::fs::write(&config, mm2_properties(&source, &target, &port, exactly_once))
+    std::fs::write(&config, mm2_properties(&source, &target, &port, exactly_once, 1))
         .expect("write mm2.properties");
     let start = || {
         start_java("4.3.1", "org.apache.kafka.connect.mirror.MirrorMaker", &[&config.display().to_string()])
@@ -113,27 +133,9 @@ fn mirror_1(version: &str, source: &str, target: &str) {
     // Makes internal topics, which stay where they are.
     read_as_group(&mut tools, &source, "orders", RECORDS);
 
-    let file = |name: &str, text: String| {
-        let path = target.dir().join(name);
-        std::fs::write(&path, text).expect("write a file for MirrorMaker");
-        path.display().to_string()
-    };
-    let consumer = file(
-        "consumer.properties",
-        format!(
-            "bootstrap.servers={}\ngroup.id=mirror\nauto.offset.reset=earliest\nexclude.internal.topics=true\n\
-             metadata.max.age.ms=1000\n",
-            source.address()
-        ),
-    );
-    let producer = file("producer.properties", format!("bootstrap.servers={}\n", target.address()));
-    let mut arguments = vec!["--consumer.config", &consumer, "--producer.config", &producer];
-    arguments.extend(["--offset.commit.interval.ms", "500"]);
-    arguments.extend(match version {
-        "0.10.2.2" => ["--new.consumer", "--whitelist", ".*"].as_slice(),
-        _ => ["--include", ".*"].as_slice(),
-    });
-    let start = || start_java(version, "kafka.tools.MirrorMaker", &arguments);
+    let folder = target.dir().to_owned();
+    let clusters = (source.bootstrap(), target.bootstrap());
+    let start = || start_mirror_1(version, &folder, (&clusters.0, &clusters.1), ".*", "none");
     let mut mirror = start();
     await_records(&mut tools, &target, "orders", RECORDS, &mut mirror);
     restart(&mut source);
@@ -154,8 +156,40 @@ fn mirror_1(version: &str, source: &str, target: &str) {
     stop(mirror);
 }
 
+/// `topics` is a pattern, `codec` that of the mirror's producer. Its files are written to the folder.
 #[track_caller]
-fn start(server: &str) -> Broker {
+pub(super) fn start_mirror_1(
+    version: &str,
+    folder: &Path,
+    (source, target): (&str, &str),
+    topics: &str,
+    codec: &str,
+) -> Process {
+    let file = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("write a file for MirrorMaker");
+        path.display().to_string()
+    };
+    let consumer = file(
+        "consumer.properties",
+        format!(
+            "bootstrap.servers={source}\ngroup.id=mirror\nauto.offset.reset=earliest\nexclude.internal.topics=true\n\
+             metadata.max.age.ms=1000\n",
+        ),
+    );
+    let producer =
+        file("producer.properties", format!("bootstrap.servers={target}\ncompression.type={codec}\n"));
+    let mut arguments = vec!["--consumer.config", &consumer, "--producer.config", &producer];
+    arguments.extend(["--offset.commit.interval.ms", "500"]);
+    // Before 0.11 it reads through ZooKeeper unless told otherwise.
+    arguments.extend((version == "0.10.2.2").then_some("--new.consumer"));
+    let include = if matches!(version, "0.10.2.2" | "2.8.2") { "--whitelist" } else { "--include" };
+    arguments.extend([include, topics]);
+    start_java(version, "kafka.tools.MirrorMaker", &arguments)
+}
+
+#[track_caller]
+pub(super) fn start(server: &str) -> Broker {
     let mut settings = vec![("group.initial.rebalance.delay.ms", "0")];
     settings.extend(super::ONE_TRANSACTION_LOG);
     let mut broker = Broker::start_as(Server::named(server), &settings);
@@ -173,14 +207,14 @@ fn restart(broker: &mut Broker) {
 }
 
 #[track_caller]
-fn stop(mut mirror: Process) {
+pub(super) fn stop(mut mirror: Process) {
     mirror.terminate();
     assert!(mirror.wait(SILENCE).is_some(), "the mirror still runs\n{}", mirror.stderr_text());
 }
 
 #[track_caller]
-fn create(tools: &mut Tools, broker: &Broker, more: &[&str]) {
-    let address = broker.address();
+pub(super) fn create(tools: &mut Tools, broker: &impl Bootstrap, more: &[&str]) {
+    let address = broker.bootstrap();
     let mut arguments =
         vec!["--bootstrap-server", &address, "--create", "--topic", "orders", "--partitions", PARTITIONS];
     arguments.extend(more);
@@ -188,19 +222,19 @@ fn create(tools: &mut Tools, broker: &Broker, more: &[&str]) {
 }
 
 #[track_caller]
-fn produce(tools: &mut Tools, broker: &Broker, from: usize) {
+pub(super) fn produce(tools: &mut Tools, broker: &impl Bootstrap, from: usize) {
     let input: String =
         (from..from + RECORDS).map(|number| format!("key-{number}\tvalue of {number}\n")).collect();
     tools.run_with_input(
         "kafka-console-producer",
-        &["--bootstrap-server", &broker.address(), "--topic", "orders", "--property", "parse.key=true"],
+        &["--bootstrap-server", &broker.bootstrap(), "--topic", "orders", "--property", "parse.key=true"],
         &input,
     );
 }
 
 /// Reads `count` records as a member of the group `readers` and commits.
 #[track_caller]
-fn read_as_group(tools: &mut Tools, broker: &Broker, topic: &str, count: usize) -> String {
+fn read_as_group(tools: &mut Tools, broker: &impl Bootstrap, topic: &str, count: usize) -> String {
     consume(
         tools,
         broker,
@@ -212,8 +246,8 @@ fn read_as_group(tools: &mut Tools, broker: &Broker, topic: &str, count: usize) 
 
 /// Goes on as a member of the group `readers` until nothing comes any more.
 #[track_caller]
-fn read_rest_as_group(tools: &mut Tools, broker: &Broker, topic: &str) -> String {
-    let address = broker.address();
+fn read_rest_as_group(tools: &mut Tools, broker: &impl Bootstrap, topic: &str) -> String {
+    let address = broker.bootstrap();
     let arguments = ["--bootstrap-server", &address, "--topic", topic, "--group", "readers"];
     let more = ["--property", "print.key=true", "--timeout-ms", "20000"];
     let run = tools.start("kafka-console-consumer", &[&arguments[..], &more[..]].concat());
@@ -222,7 +256,7 @@ fn read_rest_as_group(tools: &mut Tools, broker: &Broker, topic: &str) -> String
 
 /// A topic's records with their partitions, in an order that does not depend on how partitions are read.
 #[track_caller]
-fn records(tools: &mut Tools, broker: &Broker, topic: &str, count: usize) -> Vec<String> {
+pub(super) fn records(tools: &mut Tools, broker: &impl Bootstrap, topic: &str, count: usize) -> Vec<String> {
     let more = ["--from-beginning", "--property", "print.key=true", "--property", "print.partition=true"];
     let mut lines: Vec<String> =
         consume(tools, broker, topic, count, &more).lines().map(str::to_owned).collect();
@@ -232,8 +266,8 @@ fn records(tools: &mut Tools, broker: &Broker, topic: &str, count: usize) -> Vec
 }
 
 #[track_caller]
-fn consume(tools: &mut Tools, broker: &Broker, topic: &str, count: usize, more: &[&str]) -> String {
-    let (address, count) = (broker.address(), count.to_string());
+fn consume(tools: &mut Tools, broker: &impl Bootstrap, topic: &str, count: usize, more: &[&str]) -> String {
+    let (address, count) = (broker.bootstrap(), count.to_string());
     let mut arguments = vec!["--bootstrap-server", &address, "--topic", topic, "--max-messages", &count];
     arguments.extend(["--consumer-property", "isolation.level=read_committed", "--timeout-ms", "60000"]);
     arguments.extend(more);
@@ -243,20 +277,31 @@ fn consume(tools: &mut Tools, broker: &Broker, topic: &str, count: usize, more: 
 /// Waits until the partitions of a topic together have `count` records; markers of transactions count as well, so
 /// that it may wait too short for what a reader sees, never too long.
 #[track_caller]
-fn await_records(tools: &mut Tools, broker: &Broker, topic: &str, count: usize, mirror: &mut Process) {
-    let address = broker.address();
+pub(super) fn await_records(
+    tools: &mut Tools,
+    broker: &impl Bootstrap,
+    topic: &str,
+    count: usize,
+    mirror: &mut Process,
+) {
     wait_within(SILENCE, "the mirrored records", || {
         assert!(mirror.is_running(), "the mirror ended\n{}", mirror.stderr_text());
-        let run = tools.start("kafka-get-offsets", &["--bootstrap-server", &address, "--topic", topic]);
-        let output = tools.finish_with_any_status(run);
-        let ends = output.stdout.lines().filter_map(|line| line.rsplit(':').next()?.parse::<usize>().ok());
-        (ends.sum::<usize>() >= count).then_some(())
+        (self::count(tools, broker, topic) >= count).then_some(())
     });
 }
 
+/// How many records a topic holds, markers of transactions included.
 #[track_caller]
-fn await_text(tools: &mut Tools, tool: &str, broker: &Broker, arguments: &[&str], text: &str) {
-    let address = broker.address();
+pub(super) fn count(tools: &mut Tools, broker: &impl Bootstrap, topic: &str) -> usize {
+    let address = broker.bootstrap();
+    let run = tools.start("kafka-get-offsets", &["--bootstrap-server", &address, "--topic", topic]);
+    let output = tools.finish_with_any_status(run);
+    output.stdout.lines().filter_map(|line| line.rsplit(':').next()?.parse::<usize>().ok()).sum()
+}
+
+#[track_caller]
+fn await_text(tools: &mut Tools, tool: &str, broker: &impl Bootstrap, arguments: &[&str], text: &str) {
+    let address = broker.bootstrap();
     let mut line = vec!["--bootstrap-server", &address];
     line.extend(arguments);
     wait_within(SILENCE, text, || {
@@ -265,26 +310,36 @@ fn await_text(tools: &mut Tools, tool: &str, broker: &Broker, arguments: &[&str]
     });
 }
 
-fn mm2_properties(source: &Broker, target: &Broker, port: &Port, exactly_once: &str) -> String {
+pub(super) fn mm2_properties(
+    source: &impl Bootstrap,
+    target: &impl Bootstrap,
+    port: &Port,
+    exactly_once: &str,
+    replicas: usize,
+) -> String {
     let flow = "source->target";
     let mut text = format!(
         "clusters=source,target\nsource.bootstrap.servers={}\ntarget.bootstrap.servers={}\n\
          {flow}.enabled=true\ntarget->source.enabled=false\n{flow}.topics=orders\n{flow}.groups=readers\n\
          target.exactly.once.source.support={exactly_once}\n\
          dedicated.mode.enable.internal.rest=true\nlisteners=http://127.0.0.1:{}\n",
-        source.address(),
-        target.address(),
+        source.bootstrap(),
+        target.bootstrap(),
         port.number
     );
+    for of in [
+        "",
+        "checkpoints.topic.",
+        "heartbeats.topic.",
+        "offset-syncs.topic.",
+        "offset.storage.",
+        "status.storage.",
+        "config.storage.",
+    ] {
+        text.push_str(&format!("{of}replication.factor={replicas}\n"));
+    }
     for setting in [
-        "replication.factor=1",
-        "checkpoints.topic.replication.factor=1",
-        "heartbeats.topic.replication.factor=1",
-        "offset-syncs.topic.replication.factor=1",
-        "offset.storage.replication.factor=1",
         "offset.storage.partitions=2",
-        "status.storage.replication.factor=1",
-        "config.storage.replication.factor=1",
         "offset.flush.interval.ms=500",
         "sync.topic.acls.enabled=false",
         "sync.topic.configs.interval.seconds=2",

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use protocol_tests::batch::Batch;
+use protocol_tests::client::java_program;
 use protocol_tests::{
-    Broker, Connection, Server, ZooKeeper, announce, barnabas_binary, command_exists, protocol_tests_dir,
-    wait_for,
+    Broker, Connection, Server, ZooKeeper, announce, barnabas_binary, command_exists, has_java, has_program,
+    kafka_tool, protocol_tests_dir, scaled, wait_for,
 };
 use serde_json::Value;
 use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
@@ -109,6 +110,7 @@ fn assert_same(what: &str, left: &Value, right: &Value) {
     assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
 }
 
+/// Records with this text to some partitions, and an offset of a group of that name.
 fn produce(broker: &Broker, text: &str) {
     let mut connection = Connection::open(&broker.address());
     for (name, index) in
@@ -124,11 +126,20 @@ fn produce(broker: &Broker, text: &str) {
             (code == 0).then_some(())
         });
     }
+    connection.wait_for_coordinator(text);
+    assert_eq!(connection.commit(text, "fmt-v2-none", 0, 7), 0, "commit of {text}");
 }
 
-/// What Kafka says of these topics' settings, and of its own listener while it starts.
-const BESIDE_THE_POINT: &[&str] =
-    &["message.format.version with value", "Node may not be available", "'s connection to broker"];
+/// What Kafka says of these topics' settings, of its own listener while it starts, and of its own controller and that
+/// one's log, which it recovers at each start.
+const BESIDE_THE_POINT: &[&str] = &[
+    "message.format.version with value",
+    "Node may not be available",
+    "'s connection to broker",
+    "Performing controller activation",
+    "close NetworkClient that has already been closed",
+    "partition=__cluster_metadata-0",
+];
 
 /// Kafka opened the folder as its own: nothing to recover, nothing to warn of.
 #[track_caller]
@@ -137,7 +148,7 @@ fn check_kafkas_log(broker: &Broker) {
     let odd = |line: &&str| {
         let is_loud = line.contains(" WARN ") || line.contains(" ERROR ");
         let is_recovery = line.contains("ecovering ") || line.contains("no clean shutdown file");
-        (is_loud && !BESIDE_THE_POINT.iter().any(|known| line.contains(known))) || is_recovery
+        (is_loud || is_recovery) && !BESIDE_THE_POINT.iter().any(|known| line.contains(known))
     };
     let lines: Vec<&str> = log.lines().filter(odd).collect();
     assert!(lines.is_empty(), "Kafka says:\n{}", lines.join("\n"));
@@ -146,8 +157,8 @@ fn check_kafkas_log(broker: &Broker) {
 
 #[test]
 fn a_folder_goes_from_kafka_to_barnabas_and_back_again() {
-    if !["java", "tar"].into_iter().all(command_exists) {
-        return announce("folders: left out, this machine has no java or tar");
+    if !has_java() || !has_program("tar") {
+        return;
     }
     let mut broker = Broker::prepare(SETTINGS);
     broker.allow_log("log.cleaner.enable has no effect");
@@ -252,7 +263,8 @@ fn check_with_kcat(broker: &Broker, manifest: &Value) {
     }
 }
 
-/// Every record of the manifest stands where it stood, and those of the writers stand behind.
+/// Every record of the manifest stands where it stood, and those of the writers stand behind. Their groups are there too,
+/// whoever wrote the offsets topic (C046).
 #[track_caller]
 fn assert_begins_with(seen: &Value, manifest: &Value, writers: &[String]) {
     let mut found = Vec::new();
@@ -276,13 +288,17 @@ fn assert_begins_with(seen: &Value, manifest: &Value, writers: &[String]) {
     let missing: Vec<&String> =
         writers.iter().filter(|writer| text.matches(&format!("{writer}-2\"")).count() < 10).collect();
     assert!(missing.is_empty(), "the records of {missing:?} are not all there");
+    for writer in writers {
+        let offset = &seen["groups"][writer]["offsets"]["fmt-v2-none-0"]["offset"];
+        assert_eq!(offset.as_i64(), Some(7), "the group {writer}");
+    }
 }
 
 /// Byte for byte, for every file of the folder.
 #[test]
 fn dump_log_prints_what_kafkas_tool_prints() {
-    if !["java", "tar"].into_iter().all(command_exists) {
-        return announce("folders: left out, this machine has no java or tar");
+    if !has_java() || !has_program("tar") {
+        return;
     }
     let dir = tempfile::tempdir().expect("create a folder");
     unpack(dir.path());
@@ -298,8 +314,7 @@ fn dump_log_prints_what_kafkas_tool_prints() {
     let indexes = files(&has(&[".index", ".timeindex"]));
     let compare = |options: &[&str], files: &str| {
         let arguments = [options, &["--files", files]].concat();
-        let tool = protocol_tests_dir().join("peers/kafka-tool");
-        let theirs = run(Command::new(tool).args(["3.9.2", "kafka-dump-log"]).args(&arguments));
+        let theirs = run(kafka_tool("3.9.2", "kafka-dump-log").args(&arguments));
         let ours = run(&mut barnabas(&[&["dump-log"], &arguments[..]].concat()));
         for (left, right) in theirs.0.lines().zip(ours.0.lines()) {
             assert_eq!(left, right, "{options:?}");
@@ -317,4 +332,67 @@ fn dump_log_prints_what_kafkas_tool_prints() {
     );
     let transactions = files(&|path| path.contains("__transaction_state") && path.ends_with(".log"));
     compare(&["--transaction-log-decoder", "--skip-record-metadata"], &transactions);
+}
+
+/// What KIP-848, share and streams groups store, and KRaft's metadata, which no broker of Barnabas writes yet.
+#[test]
+fn dump_log_prints_what_only_kafka_4_3_writes_as_its_tool() {
+    if !has_java() {
+        return;
+    }
+    let one = [
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+    ];
+    let mut settings = one.map(|name| (name, "1")).to_vec();
+    settings.push(("metadata.log.max.snapshot.interval.ms", "3000"));
+    let mut broker = Broker::start_as(Server::named("kafka-4.3.1"), &settings);
+    for config in ["producer_byte_rate=1000", "SCRAM-SHA-256=[password=secret]"] {
+        let address = broker.address();
+        let of_user = ["--bootstrap-server", &address, "--entity-type", "users", "--entity-name", "u"];
+        run(kafka_tool("4.3.1", "kafka-configs").args(of_user).args(["--alter", "--add-config", config]));
+    }
+    let mut command =
+        java_program("4.3.1", "NewGroups", Some("NewGroups.java")).unwrap_or_else(|error| panic!("{error}"));
+    command.arg(broker.address()).arg(broker.dir().join("state"));
+    let (text, complaints) = run(&mut command);
+    assert!(text.contains("done"), "{text}{complaints}");
+    broker.stop();
+    let compare = |option: &str, file: &Path| {
+        let file = file.display().to_string();
+        let arguments = [option, "--files", &file];
+        let theirs = run(kafka_tool("4.3.1", "kafka-dump-log").args(arguments)).0;
+        let ours = run(&mut barnabas(&[&["dump-log"], &arguments[..]].concat())).0;
+        for (left, right) in theirs.lines().zip(ours.lines()) {
+            assert_eq!(left, right, "{option}");
+        }
+        assert_eq!(theirs, ours, "{option}");
+        theirs
+    };
+    let log = |folder: &str| broker.data_dir().join(folder).join("00000000000000000000.log");
+    let ensure_has = |text: &str, kind: &str| {
+        assert!(text.contains(&format!("\"type\":\"{kind}\"")), "no record of type {kind}: {text}");
+    };
+    let text = compare("--offsets-decoder", &log("__consumer_offsets-0"));
+    for kind in [1, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21, 22, 23] {
+        ensure_has(&text, &kind.to_string());
+    }
+    let text = compare("--share-group-state-decoder", &log("__share_group_state-0"));
+    ["0", "1"].into_iter().for_each(|kind| ensure_has(&text, kind));
+    let text = compare("--cluster-metadata-decoder", &log("__cluster_metadata-0"));
+    for kind in
+        ["REGISTER_BROKER", "PARTITION_CHANGE", "CLIENT_QUOTA", "USER_SCRAM_CREDENTIAL", "PRODUCER_IDS"]
+    {
+        ensure_has(&text, &format!("{kind}_RECORD"));
+    }
+    assert!(text.contains("LeaderChange: {\"version\":"), "{text}");
+    let (snapshots, _) = run(Command::new("find").arg(broker.data_dir()).args(["-name", "*.checkpoint"]));
+    assert!(snapshots.lines().count() >= 2, "{snapshots}");
+    for snapshot in snapshots.lines() {
+        let text = compare("--cluster-metadata-decoder", Path::new(snapshot));
+        assert!(text.contains("SnapshotHeader {") && text.contains("SnapshotFooter {"), "{text}");
+    }
 }

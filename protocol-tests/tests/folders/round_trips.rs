@@ -20,38 +20,20 @@ const WORK_SETTINGS: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
 ];
 
-/// How much is done.
-struct Extent {
-    /// How often the folder goes there and back.
-    turns: u32,
-    /// Rounds of work between two hand-overs.
-    rounds: u32,
-}
-
-const SHORT: Extent = Extent { turns: 1, rounds: 1 };
-/// Minutes of two servers: where `BARNABAS_ROUND_TRIPS` is set.
-const LONG: Extent = Extent { turns: 3, rounds: 3 };
-
 const OLD_FORMATS: &str = "0.9.0,0.10.2,0.11.0";
 /// The last whose brokers write them.
 const OLD_PROTOCOL: &[(&str, &str)] = &[("inter.broker.protocol.version", "2.8")];
 
-fn has_java() -> bool {
-    let has_java = command_exists("java");
-    if !has_java {
-        announce("round trips: left out, this machine has no java");
-    }
-    has_java
-}
-
-fn is_asked_for() -> bool {
-    std::env::var_os("BARNABAS_ROUND_TRIPS").is_some() && has_java()
+/// How often a folder goes there and back, and how much is written between two hand-overs: with
+/// `BARNABAS_TEST_SCALE=3`, three times three rounds, which take minutes.
+fn rounds() -> usize {
+    scaled(1)
 }
 
 /// Writes as the seed says.
 #[track_caller]
-fn work(broker: &Broker, extent: &Extent, seed: u32, formats: &str) {
-    let (seed, rounds) = (seed.to_string(), extent.rounds.to_string());
+fn work(broker: &Broker, seed: usize, formats: &str) {
+    let (seed, rounds) = (seed.to_string(), rounds().to_string());
     java("java/RandomWork.java", &[&broker.address(), &seed, formats, &rounds]);
 }
 
@@ -108,10 +90,8 @@ fn check_folder(folder: &Path) {
         .filter(|path| [".log", ".index", ".timeindex"].iter().any(|ending| path.ends_with(ending)))
         .filter(|path| !path.contains("__cluster_metadata") && !path.contains("/barnabas-store."))
         .collect();
-    let tool = protocol_tests_dir().join("peers/kafka-tool");
-    let (printed, complaints) = run(Command::new(tool)
-        .args(["3.9.2", "kafka-dump-log", "--deep-iteration", "--files"])
-        .arg(files.join(",")));
+    let (printed, complaints) =
+        run(kafka_tool("3.9.2", "kafka-dump-log").args(["--deep-iteration", "--files"]).arg(files.join(",")));
     let is_complaint = |line: &&str| {
         ["ismatch", "out of order", "not found in the log", "isvalid: false", "sanity", "xception"]
             .iter()
@@ -122,19 +102,19 @@ fn check_folder(folder: &Path) {
 }
 
 #[track_caller]
-fn go_back_and_forth(extent: &Extent, seed: u32, formats: &str, settings: &[(&str, &str)]) {
+fn go_back_and_forth(seed: usize, formats: &str, settings: &[(&str, &str)]) {
     let settings = [WORK_SETTINGS, settings].concat();
     let mut broker = Broker::prepare(&settings);
     broker.allow_log("inter.broker.protocol.version");
     broker.allow_log("message.format.version");
     broker.start_again();
     let mut folder = SharedFolder::of(broker, check_folder);
-    for turn in 0..extent.turns {
-        work(&folder.broker, extent, seed + 2 * turn, formats);
+    for turn in 0..rounds() {
+        work(&folder.broker, seed + 2 * turn, formats);
         let written = read_back(&folder.broker);
         folder.give_to_kafka();
         assert_same_folder("Barnabas and Kafka after it", &written, &read_back(&folder.broker));
-        work(&folder.broker, extent, seed + 2 * turn + 1, formats);
+        work(&folder.broker, seed + 2 * turn + 1, formats);
         let written = read_back(&folder.broker);
         folder.take_back();
         assert_same_folder("Kafka and Barnabas after it", &written, &read_back(&folder.broker));
@@ -142,36 +122,28 @@ fn go_back_and_forth(extent: &Extent, seed: u32, formats: &str, settings: &[(&st
 }
 
 #[test]
-fn random_work_in_all_formats_goes_back_and_forth() {
-    if is_asked_for() {
-        go_back_and_forth(&SHORT, 7, OLD_FORMATS, OLD_PROTOCOL);
+fn random_work_goes_back_and_forth() {
+    if has_java() {
+        go_back_and_forth(20_260_101, "-", &[]);
     }
 }
 
 #[test]
-fn much_random_work_goes_back_and_forth() {
-    if is_asked_for() {
-        go_back_and_forth(&LONG, 20_260_101, "-", &[]);
-    }
-}
-
-#[test]
-fn much_random_work_in_old_formats_goes_back_and_forth() {
-    if is_asked_for() {
-        go_back_and_forth(&LONG, 7, OLD_FORMATS, OLD_PROTOCOL);
+fn random_work_in_old_formats_goes_back_and_forth() {
+    if has_java() {
+        go_back_and_forth(7, OLD_FORMATS, OLD_PROTOCOL);
     }
 }
 
 /// The files of partitions are the same with and without ZooKeeper.
 #[test]
 fn a_kraft_brokers_folder_is_adopted_and_handed_back() {
-    if !is_asked_for() {
+    if !has_java() {
         return;
     }
-    let extent = &LONG;
     let kafka = Server::named("kafka-4.3.1");
     let mut broker = Broker::start_as(kafka.clone(), WORK_SETTINGS);
-    work(&broker, extent, 11, "-");
+    work(&broker, 11, "-");
     let written = read_back(&broker);
     broker.stop();
     let folder = broker.data_dir();
@@ -185,7 +157,7 @@ fn a_kraft_brokers_folder_is_adopted_and_handed_back() {
     assert!(plan.contains("__cluster_metadata-0, is passed over"), "{plan}");
     broker.start_again();
     assert_same_partitions("Kafka and Barnabas after it", &written, &read_back(&broker));
-    work(&broker, extent, 12, "-");
+    work(&broker, 12, "-");
     let written = read_back(&broker);
     broker.stop();
     check_folder(&folder);

@@ -3,8 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use bytes::Bytes;
+use protocol_tests::batch::{Batch, Codec};
+use protocol_tests::client::programs::node;
 use protocol_tests::client::{cached_dir, left_out, run, source};
-use protocol_tests::{Broker, Process, command_exists};
+use protocol_tests::{Broker, Connection, Process, command_exists};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const COUNT: usize = 20;
@@ -89,4 +92,35 @@ fn sarama_speaks_as_to_old_brokers() {
         let lines = (0..).zip(&expected).map(|(offset, line)| format!("{offset}\t{line}\t{line}"));
         assert_eq!(text.lines().collect::<Vec<_>>(), lines.collect::<Vec<_>>(), "sarama as of {version}");
     }
+}
+
+/// C015: what a new producer wrote, for a consumer that knows Fetch 0 only.
+#[test]
+fn kafka_node_reads_what_new_producers_wrote() {
+    const BATCHES: i32 = 100;
+    const EACH: i32 = 100;
+    /// 2023-11-14, which is older than logs are kept.
+    const T0: i64 = 1_700_000_000_000;
+    let mut command = match node("client_kafka_node.js") {
+        Ok(command) => command,
+        Err(reason) => return left_out("kafka-node", &reason),
+    };
+    let broker = Broker::start(&[("log.retention.ms", "-1")]);
+    let mut connection = Connection::open(&broker.address());
+    connection.create_topic("new", 1, &[]);
+    let codecs = [Codec::None, Codec::Gzip, Codec::Snappy];
+    let mut expected = Vec::new();
+    for (number, codec) in (0..BATCHES).zip(codecs.into_iter().cycle()) {
+        let mut batch = Batch::of(&format!("{codec:?}-{number}"), EACH, T0).with_codec(codec);
+        for record in &mut batch.records {
+            record.headers = vec![("header".to_owned(), Some(Bytes::from_static(b"x"))); 2];
+            let key = record.key.as_deref().unwrap_or_default().escape_ascii();
+            expected.push(format!("{}\t{key}\t{key}", expected.len()));
+        }
+        connection.append("new", 0, &batch);
+    }
+    command.args([&broker.address(), "new", &expected.len().to_string()]);
+    let finished = Process::start("kafka-node", command, None).finish(LIMIT);
+    let text = finished.expect_success("kafka-node").stdout;
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 }

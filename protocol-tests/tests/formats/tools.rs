@@ -1,11 +1,10 @@
 //! Kafka's own tools since 0.8.2.2 on one topic: what one writes, all read.
 
-use std::process::Command;
 use std::time::Duration;
 
 use protocol_tests::batch::{Batch, Codec};
 use protocol_tests::client::left_out;
-use protocol_tests::{Broker, Connection, Process, command_exists, protocol_tests_dir, wait_for};
+use protocol_tests::{Broker, Connection, Process, Server, command_exists, free_port, kafka_tool, wait_for};
 use wire::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use wire::metadata_request::{MetadataRequest, MetadataRequestTopic};
 use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
@@ -54,8 +53,8 @@ fn create_topic(address: &str) {
 /// Starts a tool of a release; each is a process of its own, because those before 0.11 end theirs.
 #[track_caller]
 fn start(version: &str, tool: &str, arguments: &[&str]) -> Process {
-    let mut command = Command::new(protocol_tests_dir().join("peers/kafka-tool"));
-    command.args([version, tool]).args(arguments).env("KAFKA_TOOL_TIER", "1");
+    let mut command = kafka_tool(version, tool);
+    command.args(arguments).env("KAFKA_TOOL_TIER", "1");
     Process::start(&format!("{tool} of {version}"), command, None)
 }
 
@@ -118,6 +117,49 @@ fn perf_tools_move_everything(address: &str) {
     assert_eq!(read, Some(6_000), "{text}");
 }
 
+/// Consumers whose limit is smaller than a message end with a word that says so. They are told by the message's beginning,
+/// which they get of messages that need no conversion.
+#[test]
+fn consumers_learn_that_a_message_is_above_their_limit() {
+    for needed in ["java", "mvn"] {
+        if !command_exists(needed) {
+            return left_out("Kafka's old consumers", &format!("this machine has no {needed}"));
+        }
+    }
+    let port = free_port();
+    let listener = format!("127.0.0.1:{}", port.number);
+    let settings = [("inter.broker.protocol.version", "2.8"), ("log.retention.ms", "-1")];
+    let broker = match Server::from_environment() {
+        Server::Barnabas => {
+            Broker::start(&[&settings[..], &[("barnabas.zookeeper.listener", &listener)]].concat())
+        }
+        _ => Broker::start(&settings),
+    };
+    let zookeeper = broker.zookeeper().map_or(listener, |zookeeper| zookeeper.address());
+    let mut connection = Connection::open(&broker.address());
+    create_with_format(&mut connection, TOPIC, "0.9.0");
+    for value in ["0.9.0.1 small".to_owned(), format!("0.9.0.1 {}", "large ".repeat(500))] {
+        let mut batch = Batch::of("k", 1, 1_700_000_000_000);
+        batch.records[0].value = Some(value.into());
+        wait_for("the batch", || (produce_batch(&mut connection, TOPIC, &batch) == 0).then_some(()));
+    }
+    let config = broker.dir().join("small.properties");
+    let limits = "max.partition.fetch.bytes=1000\nfetch.message.max.bytes=1000\ngroup.id=small\n";
+    std::fs::write(&config, limits).expect("write a file for a tool");
+    let config = ["--topic", TOPIC, "--consumer.config", config.to_str().unwrap(), "--from-beginning"];
+    let address = broker.address();
+    for (version, place, told) in [
+        ("0.8.2.2", &["--zookeeper", &*zookeeper][..], "MessageSizeTooLargeException"),
+        ("0.9.0.1", &["--new-consumer", "--bootstrap-server", &*address], "RecordTooLargeException"),
+    ] {
+        let consumer = start(version, "kafka-console-consumer", &[place, &config].concat());
+        let finished = consumer.finish(LIMIT);
+        assert!(finished.stdout.contains("0.9.0.1 small"), "{finished:?}");
+        assert!(!finished.stdout.contains("large"), "{finished:?}");
+        assert!(finished.stderr.contains(told) || finished.stdout.contains(told), "{finished:?}");
+    }
+}
+
 /// A topic in an old format has files that Kafka's own tool finds in order.
 #[test]
 fn kafka_reads_the_files_of_every_format() {
@@ -128,8 +170,6 @@ fn kafka_reads_the_files_of_every_format() {
     }
     let settings = [("inter.broker.protocol.version", "2.8"), ("log.retention.ms", "-1")];
     let mut broker = Broker::start(&settings);
-    // Not all that it governs is built.
-    broker.allow_log("inter.broker.protocol.version has no effect");
     let mut connection = Connection::open(&broker.address());
     let formats = [("v0", "0.9.0"), ("v1", "0.10.2"), ("v2", "2.8")];
     for (topic, version) in formats {

@@ -3,9 +3,11 @@
 mod clients;
 mod codes;
 mod endings;
+mod idle;
 mod offsets;
 mod producer;
 mod same_output;
+mod spread;
 mod takeover;
 mod tools;
 

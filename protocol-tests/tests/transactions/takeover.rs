@@ -50,8 +50,7 @@ fn kafka_takes_a_folder_over_amid_transactions_and_hands_it_back() {
         cluster.create_topic(&stuck, &[&[BROKER, ABSENT]]);
         cluster.create_topic(&stuck_for_long, &[&[BROKER, ABSENT]]);
     }
-    cluster.broker(ABSENT).kill();
-    cluster.wait_until_gone(ABSENT);
+    cluster.lose(ABSENT);
     let mut begun_here = Unfinished::begin(&mut cluster, "barnabas");
 
     cluster.hand_over(BROKER, Server::named("kafka-3.9.2"));

@@ -1,10 +1,9 @@
 //! Kafka's own tools about transactions and features.
 
-use std::process::Command;
 use std::time::Duration;
 
 use protocol_tests::client::left_out;
-use protocol_tests::{Connection, Process, Tools, command_exists, protocol_tests_dir, wait_for};
+use protocol_tests::{Connection, Process, Tools, command_exists, kafka_tool, wait_for};
 
 use crate::code;
 use crate::producer::Producer;
@@ -117,8 +116,8 @@ pub fn can_run(what: &str) -> bool {
 /// The first record of an internal topic, as a formatter of Kafka's console consumer prints it.
 #[track_caller]
 fn console_consumer(version: &str, address: &str, topic: &str, formatter: &str) -> String {
-    let mut command = Command::new(protocol_tests_dir().join("peers/kafka-tool"));
-    command.args([version, "kafka-console-consumer", "--bootstrap-server", address, "--topic", topic]);
+    let mut command = kafka_tool(version, "kafka-console-consumer");
+    command.args(["--bootstrap-server", address, "--topic", topic]);
     command.args(["--from-beginning", "--max-messages", "1", "--timeout-ms", "60000", "--formatter"]);
     command.arg(format!("org.apache.kafka.tools.consumer.{formatter}MessageFormatter"));
     let finished = Process::start("kafka-console-consumer", command, None).finish(Duration::from_secs(180));
@@ -128,8 +127,8 @@ fn console_consumer(version: &str, address: &str, topic: &str, formatter: &str) 
 /// In a JVM of its own: its decoders are not found by the class loaders of [`Tools`].
 #[track_caller]
 fn dump_log(arguments: &[&str]) -> String {
-    let mut command = Command::new(protocol_tests_dir().join("peers/kafka-tool"));
-    command.args(["3.9.2", "kafka-dump-log"]).args(arguments);
+    let mut command = kafka_tool("3.9.2", "kafka-dump-log");
+    command.args(arguments);
     let finished = Process::start("kafka-dump-log", command, None).finish(Duration::from_secs(180));
     finished.expect_success("kafka-dump-log").stdout
 }

@@ -1,14 +1,14 @@
 //! One Barnabas broker on a real ZooKeeper: what it writes there, and what it lives through.
 
 mod security;
+mod three_brokers;
 
-use std::collections::BTreeMap;
-use std::process::Command;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol_tests::batch::{self, Batch};
 use protocol_tests::requests::produce_request;
 use protocol_tests::{
-    Broker, Connection, Server, Znode, ZooKeeper, command_exists, protocol_tests_dir, wait_for,
+    Broker, Connection, Server, Znode, ZooKeeper, has_java, has_program, kafka_tool, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -20,7 +20,6 @@ use wire::find_coordinator_request::FindCoordinatorRequest;
 use wire::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
-use wire::init_producer_id_request::InitProducerIdRequest;
 use wire::metadata_request::{MetadataRequest, MetadataRequestTopic};
 
 /// Sessions of 1.5 s, which the test can wait for.
@@ -31,13 +30,6 @@ const SESSION_TIMEOUT: (&str, &str) = ("zookeeper.session.timeout.ms", "1500");
 const CONNECTION_TIMEOUT: (&str, &str) = ("zookeeper.connection.timeout.ms", "30000");
 /// What the broker says of an ensemble that is out of reach.
 const OUTAGE: &[&str] = &["lost the connection to ZooKeeper", "has expired", "joining the cluster again"];
-
-fn has_java() -> bool {
-    command_exists("java") || {
-        protocol_tests::announce("zookeeper: left out, this machine has no java");
-        false
-    }
-}
 
 /// The same requests to a broker of each kind leave the same tree, node for node.
 #[test]
@@ -66,17 +58,28 @@ fn the_tree_is_kafkas() {
 
 #[track_caller]
 fn check_equal(theirs: BTreeMap<String, Znode>, ours: BTreeMap<String, Znode>) {
+    assert!(ours.len() > 50, "{} nodes are not the whole tree", ours.len());
+    let differing = differences(theirs, ours);
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+}
+
+/// What of the trees differs and does not depend on the run, node by node.
+fn differences(theirs: BTreeMap<String, Znode>, ours: BTreeMap<String, Znode>) -> Vec<String> {
     let (theirs, mut ours) = (comparable(theirs), comparable(ours));
     // What Kafka has no node for lies apart: which brokers are ours, and levels of features.
     ours.retain(|path, _| !path.starts_with("/barnabas"));
-    let all: std::collections::BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
-    let differing: Vec<String> = all
-        .into_iter()
-        .filter(|path| theirs.get(*path) != ours.get(*path))
-        .map(|path| format!("{path}\n  kafka    {:?}\n  barnabas {:?}", theirs.get(path), ours.get(path)))
-        .collect();
-    assert!(differing.is_empty(), "{}", differing.join("\n"));
-    assert!(ours.len() > 50, "{} nodes are not the whole tree", ours.len());
+    let all: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    let shown = |node: Option<&Comparable>| match node {
+        Some((stat, data)) => format!("{stat} {data}"),
+        None => "nothing".to_owned(),
+    };
+    all.into_iter()
+        .map(|path| (path, theirs.get(path), ours.get(path)))
+        .filter(|(_, theirs, ours)| theirs != ours)
+        .map(|(path, theirs, ours)| {
+            format!("{path}\n  kafka    {}\n  barnabas {}", shown(theirs), shown(ours))
+        })
+        .collect()
 }
 
 /// Topics, configurations, a group's coordinator, a producer id, growth, deletion.
@@ -91,14 +94,7 @@ fn script(broker: &Broker) {
     let growth = CreatePartitionsTopic { name: "plain".into(), count: 3, assignments: None };
     let request = CreatePartitionsRequest { topics: vec![growth], timeout_ms: 30_000, ..Default::default() };
     assert_eq!(connection.call(2, &request).results[0].error_code, 0, "CreatePartitions");
-    let request = InitProducerIdRequest {
-        transactional_id: None,
-        transaction_timeout_ms: 60_000,
-        producer_id: -1,
-        producer_epoch: -1,
-        ..Default::default()
-    };
-    wait_for("a producer id", || (connection.call(3, &request).error_code == 0).then_some(()));
+    connection.take_producer_id();
     wait_for("the group's coordinator", || {
         let request = FindCoordinatorRequest { key: "group".into(), ..Default::default() };
         (connection.call(3, &request).error_code == 0).then_some(())
@@ -147,8 +143,11 @@ fn alter(connection: &mut Connection, resource_type: i8, name: &str, configs: &[
     assert_eq!(response.responses[0].error_code, 0, "{name}: {:?}", response.responses[0].error_message);
 }
 
+/// Kind, version and access list of a node, and its data.
+type Comparable = (String, Value);
+
 /// What does not depend on the run: JSON by value; times, ids and addresses left out.
-fn comparable(tree: BTreeMap<String, Znode>) -> BTreeMap<String, String> {
+fn comparable(tree: BTreeMap<String, Znode>) -> BTreeMap<String, Comparable> {
     let mut comparable = BTreeMap::new();
     for (path, node) in tree {
         // ZooKeeper's own; and the root, which is a node of the user's behind a chroot.
@@ -165,11 +164,11 @@ fn comparable(tree: BTreeMap<String, Znode>) -> BTreeMap<String, String> {
                 if path == "/cluster/id" {
                     value["id"] = Value::Null;
                 }
-                value.to_string()
+                value
             }
-            _ => node.data,
+            _ => Value::String(node.data),
         };
-        comparable.insert(path, format!("{} {} {} {data}", node.kind, node.version, node.acl));
+        comparable.insert(path, (format!("{} {} {}", node.kind, node.version, node.acl), data));
     }
     comparable
 }
@@ -355,7 +354,7 @@ fn three_brokers_show_each_other_and_elect_another_controller() {
 /// Tools that know ZooKeeper alone write topics and configurations there, and Barnabas does what they say.
 #[test]
 fn old_tools_work_through_zookeeper() {
-    if !has_java() || !command_exists("mvn") {
+    if !has_java() || !has_program("mvn") {
         return;
     }
     let zookeeper = ZooKeeper::start(SHORT_SESSIONS);
@@ -363,8 +362,8 @@ fn old_tools_work_through_zookeeper() {
     let address = zookeeper.address();
     // Not in a session of tools: its class loaders keep the tool from Kafka's own classes.
     let run = |name: &str, arguments: &[&str]| {
-        let output = Command::new(protocol_tests_dir().join("peers/kafka-tool"))
-            .args(["2.8.2", name, "--zookeeper", &address])
+        let output = kafka_tool("2.8.2", name)
+            .args(["--zookeeper", &address])
             .args(arguments)
             .output()
             .expect("run peers/kafka-tool");

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use protocol_tests::client::left_out;
-use protocol_tests::{Broker, Connection, Keys, Port, Server, ZooKeeper, command_exists, free_port};
+use protocol_tests::{
+    Broker, Connection, Keys, Port, Server, ZooKeeper, command_exists, free_port, has_java,
+};
 
 use super::{
-    CONNECTION_TIMEOUT, OUTAGE, SESSION_TIMEOUT, check_equal, consume, create_topic, has_java, produce,
-    script,
+    CONNECTION_TIMEOUT, OUTAGE, SESSION_TIMEOUT, check_equal, consume, create_topic, produce, script,
 };
 
 const DIGEST_LOGIN: &str = "org.apache.zookeeper.server.auth.DigestLoginModule required";

@@ -100,6 +100,8 @@ fn create_bad(session: &mut Session, version: i16) {
         ("retention.ms", None),
         ("cleanup.policy", Some("burn")),
         ("compression.type", Some("foo")),
+        ("compression.lz4.level", Some("0")),
+        ("compression.lz4.level", Some("18")),
         ("segment.ms", Some("0")),
         ("min.insync.replicas", Some("0")),
         ("message.timestamp.type", Some("x")),

@@ -1,5 +1,8 @@
 //! Several log directories: replicas that move between them, directories that fail, disks that are full.
 
+mod kafka;
+mod strays;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +12,7 @@ use protocol_tests::batch::Batch;
 use protocol_tests::client::left_out;
 use protocol_tests::requests::{topic, values};
 use protocol_tests::{
-    Broker, Cluster, Connection, Server, Tools, announce, command_exists, free_port, metric,
+    Broker, Cluster, Connection, Server, Tools, announce, command_exists, free_port, metric, page,
     protocol_tests_dir, wait_for,
 };
 use wire::alter_replica_log_dirs_request::{
@@ -19,6 +22,9 @@ use wire::create_topics_request::CreateTopicsRequest;
 use wire::delete_topics_request::DeleteTopicsRequest;
 use wire::describe_log_dirs_request::DescribeLogDirsRequest;
 use wire::describe_log_dirs_response::DescribeLogDirsResult;
+use wire::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 
 const T0: i64 = 1_700_000_000_000;
 
@@ -182,19 +188,27 @@ fn alter(connection: &mut Connection, topic: &str, to: &Path) -> i16 {
 
 /// Sets `replica.alter.log.dirs.io.max.bytes.per.second` of broker 1.
 fn limit_moves(connection: &mut Connection, bytes_per_second: &str) {
-    use wire::incremental_alter_configs_request::{
-        AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
-    };
-    let config = AlterableConfig {
-        name: "replica.alter.log.dirs.io.max.bytes.per.second".into(),
-        config_operation: 0,
-        value: Some(bytes_per_second.into()),
-    };
+    let limit = ("replica.alter.log.dirs.io.max.bytes.per.second", bytes_per_second);
+    alter_config(connection, (4, "1"), limit);
+}
+
+/// Sets a config of a resource, which is a type and a name.
+#[track_caller]
+fn alter_config(connection: &mut Connection, resource: (i8, &str), config: (&str, &str)) {
+    assert_eq!(try_config(connection, resource, config), NONE, "{config:?}");
+}
+
+/// As [`alter_config`]; answers the code.
+fn try_config(
+    connection: &mut Connection,
+    (resource_type, resource_name): (i8, &str),
+    (name, value): (&str, &str),
+) -> i16 {
+    let config = AlterableConfig { name: name.into(), config_operation: 0, value: Some(value.into()) };
     let resource =
-        AlterConfigsResource { resource_type: 4, resource_name: "1".into(), configs: vec![config] };
+        AlterConfigsResource { resource_type, resource_name: resource_name.into(), configs: vec![config] };
     let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
-    let response = connection.call(1, &request);
-    assert_eq!(response.responses[0].error_code, NONE, "{response:?}");
+    connection.call(1, &request).responses[0].error_code
 }
 
 /// What the broker says of a directory that is gone.
@@ -315,6 +329,81 @@ fn the_last_log_directory_that_fails_ends_the_broker() {
     let finished = process.finish(Duration::from_secs(60));
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
     assert!(finished.stderr.contains("all log directories have failed"), "{}", finished.stderr);
+}
+
+/// As in an outage of ZooKeeper: what is led is led on, and what would change it is refused.
+#[test]
+fn the_first_directory_that_fails_takes_the_store_along_and_no_other_directory() {
+    let http_port = free_port();
+    let http = format!("127.0.0.1:{}", http_port.number);
+    let settings = [("barnabas.http.listener", &*http), ("offsets.topic.num.partitions", "4")];
+    let mut broker = broker_with_two(&[&CHECKPOINTS_SOON[..], &settings].concat());
+    allow_failures(&mut broker);
+    for text in ["the store has failed", "not heard of any more", "serving on without", "the session expired"]
+    {
+        broker.allow_log(text);
+    }
+    let mut connection = Connection::open(&broker.address());
+    connection.create_topic("t", 2, &[]);
+    connection.wait_for_coordinator("a");
+    for partition in 0..2 {
+        connection.append("t", partition, &Batch::of("before", 3, T0));
+    }
+    let data = broker.data_dir();
+    let lost = (0..2).find(|index| find(&mut connection, "t", *index, false).unwrap().0 == data).unwrap();
+    let kept = 1 - lost;
+    // The hash of a letter is its number.
+    let (gone, there): (Vec<u8>, Vec<u8>) = (b'a'..=b'd').partition(|group| {
+        find(&mut connection, "__consumer_offsets", i32::from(group % 4), false).unwrap().0 == data
+    });
+    assert_eq!((gone.len(), there.len()), (2, 2));
+    let name = |group: &u8| char::from(*group).to_string();
+    std::fs::rename(&data, data.with_extension("gone")).expect("take the folder away");
+    wait_for("the failure", || {
+        let answer = connection.produce("t", vec![(lost, Batch::of("x", 1, T0).encode())]).remove(0);
+        (answer.error_code == KAFKA_STORAGE_ERROR).then_some(())
+    });
+    // The store writes to its open file, until that is long enough to be replaced by a snapshot.
+    let mut written = 0;
+    // Nobody looks at it.
+    let throttled = ["0:1"; 20_000].join(",");
+    let large = ("leader.replication.throttled.replicas", &*throttled);
+    while try_config(&mut connection, (2, "t"), large) == NONE {
+        written += 1;
+        assert!(written < 50, "the store does not fail");
+    }
+    wait_for("the word of it", || (metric(&http, "barnabas_store_connected")? == 0.0).then_some(()));
+    let (status, text) = page(&http, "/readyz").expect("a page");
+    assert!(status == 503 && text.contains("store: failed"), "{text}");
+    assert!(broker.log().contains("serving on without the store: it is opened again with the next start"));
+
+    // A connection of its own, as of a client that comes now.
+    let mut connection = Connection::open(&broker.address());
+    for round in 0..3 {
+        assert_eq!(connection.append("t", kept, &Batch::of("after", 1, T0)), 3 + round);
+        for group in &there {
+            assert_eq!(connection.commit(&name(group), "t", kept, round), NONE);
+            assert_eq!(connection.committed(&name(group), "t", kept), round);
+        }
+    }
+    assert_eq!(connection.fetch_all("t", kept, 0).len(), 4);
+    assert_ne!(connection.commit(&name(&gone[0]), "t", kept, 1), NONE);
+    assert_eq!(connection.fetch_partition("t", lost, 0).error_code, KAFKA_STORAGE_ERROR);
+    let created =
+        CreateTopicsRequest { topics: vec![topic("new", 1, &[])], timeout_ms: 1_000, ..Default::default() };
+    assert_ne!(connection.call(4, &created).topics[0].error_code, NONE);
+    assert!(connection.metadata(Some("t")).topics[0].partitions.len() == 2);
+
+    broker.stop();
+    std::fs::rename(data.with_extension("gone"), &data).expect("bring the folder back");
+    broker.start_again();
+    let mut connection = Connection::open(&broker.address());
+    connection.wait_for_leaders("t", 2);
+    let acknowledged = values(&connection.fetch_all("t", lost, 0));
+    assert_eq!(acknowledged[..3], ["before-0", "before-1", "before-2"]);
+    assert_eq!(connection.fetch_all("t", kept, 0).len(), 4);
+    connection.wait_for_coordinator(&name(&there[0]));
+    assert_eq!(connection.committed(&name(&there[0]), "t", kept), 2);
 }
 
 /// A small file system of its own; `None` where this machine lets nobody mount one.
@@ -465,7 +554,7 @@ fn what_the_page_about_disks_names_is_there() {
     let root = protocol_tests_dir().parent().expect("the repository");
     let page = std::fs::read_to_string(root.join("docs/reference/disks.md")).expect("read the page");
     let sources = all_text(&root.join("src"));
-    let tests = sources.clone() + &all_text(&root.join("protocol-tests/tests/disks.rs"));
+    let tests = sources.clone() + &all_text(&root.join("protocol-tests/tests/disks"));
     let (tables, list) = page.split_once("## The tests").expect("a list of tests");
     let of_row = |line: &str| {
         let cells: Vec<&str> = line.strip_prefix("| ")?.split(" | ").collect();
