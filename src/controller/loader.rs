@@ -40,21 +40,33 @@ struct StoredState {
     written: i64,
 }
 
-/// Brokers that are called in sync by a state that is older than their registration: they went and came back while nobody
-/// was controller, perhaps without what they had not synced. Only where another in-sync replica stayed: where none did,
-/// nobody is better than they are.
-fn returned_unseen(brokers: &[BrokerRegistration], states: &[StoredState]) -> BTreeSet<BrokerId> {
-    let epochs: HashMap<BrokerId, BrokerEpoch> =
-        brokers.iter().map(|broker| (broker.id, broker.epoch)).collect();
-    let mut returned = BTreeSet::new();
-    for state in states {
-        let live = state.leadership.leader_and_isr.isr.iter().filter_map(|id| Some((*id, *epochs.get(id)?)));
-        let (later, stayed): (Vec<_>, Vec<_>) = live.partition(|(_, epoch)| epoch.0 > state.written);
-        if !stayed.is_empty() {
-            returned.extend(later.into_iter().map(|(id, _)| id));
+/// What states say of brokers that are registered later than they were written.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct LaterRegistrations {
+    /// They are called in sync, but went and came back while nobody was controller, perhaps without what they had not synced:
+    /// another in-sync replica stayed.
+    returned: BTreeSet<BrokerId>,
+    /// None of several in-sync replicas stayed, so none of them is better than the others.
+    all_returned: BTreeSet<TopicPartition>,
+}
+
+impl LaterRegistrations {
+    fn find(brokers: &[BrokerRegistration], states: &[StoredState]) -> LaterRegistrations {
+        let epochs: HashMap<BrokerId, BrokerEpoch> =
+            brokers.iter().map(|broker| (broker.id, broker.epoch)).collect();
+        let mut found = LaterRegistrations::default();
+        for state in states {
+            let isr = &state.leadership.leader_and_isr.isr;
+            let live = isr.iter().filter_map(|id| Some((*id, *epochs.get(id)?)));
+            let (later, stayed): (Vec<_>, Vec<_>) = live.partition(|(_, epoch)| epoch.0 > state.written);
+            if !stayed.is_empty() {
+                found.returned.extend(later.into_iter().map(|(id, _)| id));
+            } else if later.len() > 1 {
+                found.all_returned.insert(state.of.clone());
+            }
         }
+        found
     }
-    returned
 }
 
 /// What a tool asks for through a node.
@@ -77,11 +89,12 @@ impl Loader<'_> {
         let topics = self.new_topics(names, writer).await?;
         let states = self.leaderships(&topics).await?;
         let marked_for_deletion = self.deleted_topics().await?;
-        let returned = returned_unseen(&registered, &states);
+        let LaterRegistrations { returned, all_returned } = LaterRegistrations::find(&registered, &states);
         let stayed = registered.iter().filter(|broker| !returned.contains(&broker.id));
         let brokers = stayed.cloned().collect();
         let leaderships = states.into_iter().map(|state| (state.of, state.leadership)).collect();
-        let snapshot = Snapshot { controller_epoch, brokers, topics, leaderships, marked_for_deletion };
+        let snapshot =
+            Snapshot { controller_epoch, brokers, topics, leaderships, marked_for_deletion, all_returned };
         Ok(Loaded { snapshot, returned: (!returned.is_empty()).then_some(registered) })
     }
 
@@ -264,8 +277,7 @@ mod tests {
     use crate::model::{LeaderEpoch, PartitionIndex};
 
     /// Brokers as id and epoch, a partition's in-sync replicas and when that was written.
-    #[track_caller]
-    fn check(brokers: &[(i32, i64)], isr: &[i32], written: i64, expected: &[i32]) {
+    fn find(brokers: &[(i32, i64)], isr: &[i32], written: i64) -> LaterRegistrations {
         let registration = |&(id, epoch): &(i32, i64)| BrokerRegistration {
             id: BrokerId(id),
             epoch: BrokerEpoch(epoch),
@@ -288,8 +300,13 @@ mod tests {
             },
             written,
         };
-        let found: Vec<i32> = returned_unseen(&brokers, &[state]).into_iter().map(|id| id.0).collect();
-        assert_eq!(found, expected);
+        LaterRegistrations::find(&brokers, &[state])
+    }
+
+    #[track_caller]
+    fn check(brokers: &[(i32, i64)], isr: &[i32], written: i64, expected: &[i32]) {
+        let found = find(brokers, isr, written);
+        assert_eq!(found.returned.into_iter().map(|id| id.0).collect::<Vec<_>>(), expected);
     }
 
     /// Found by the simulation: the controller and a leader lost power together, and came back before there was another
@@ -303,5 +320,14 @@ mod tests {
         // All went: nobody is better than the others.
         check(&[(1, 50), (2, 51)], &[1, 2, 3], 20, &[]);
         check(&[(1, 50)], &[1], 20, &[]);
+    }
+
+    #[test]
+    fn a_state_that_is_older_than_all_its_replicas_is_known() {
+        let is_old = |brokers: &[(i32, i64)], isr: &[i32]| !find(brokers, isr, 20).all_returned.is_empty();
+        assert!(is_old(&[(1, 50), (2, 51), (3, 12)], &[1, 2]));
+        assert!(!is_old(&[(1, 50), (2, 51), (3, 12)], &[1, 2, 3]), "another stayed");
+        assert!(!is_old(&[(1, 50), (2, 10)], &[1]), "there is nobody to tell it from");
+        assert!(!is_old(&[(1, 50)], &[1, 2]), "the other is gone, which is written");
     }
 }

@@ -22,8 +22,12 @@ impl Core {
         self.batch.publish_brokers();
         self.flush();
         self.deletion_requested(snapshot.marked_for_deletion);
+        let mut unwritten = snapshot.all_returned;
+        unwritten.retain(|partition| self.verdict(partition, Strategy::Repair) == Some(Verdict::Keep));
         let partitions = self.cluster.all_partitions();
         self.bring_up(partitions, None);
+        let partitions = unwritten.into_iter().collect();
+        self.work.push_back(Work::Decide { partitions, strategy: Strategy::Renew });
         let reassigning = self.cluster.reassigning().cloned().collect();
         self.work.extend([Work::Reassign(reassigning), Work::Flush]);
     }

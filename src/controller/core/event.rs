@@ -96,6 +96,9 @@ pub struct Snapshot {
     /// Partitions that never had a leader are missing.
     pub leaderships: Vec<(TopicPartition, Leadership)>,
     pub marked_for_deletion: Vec<TopicName>,
+    /// Partitions whose states are older than the registrations of all their in-sync replicas. They are written again, as
+    /// from now on it can be told who goes.
+    pub all_returned: BTreeSet<TopicPartition>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

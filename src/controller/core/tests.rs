@@ -131,6 +131,40 @@ fn a_new_controller_resumes_what_it_reads() {
     );
 }
 
+/// Found by the simulation: all brokers restarted, then the leader and the controller lost power together. A state that
+/// nobody wrote again would not show the next controller who went.
+#[test]
+fn a_state_that_is_older_than_all_its_replicas_is_written_again() {
+    let topics = vec![topic("a", &[&[1, 2], &[1, 2], &[1, 3]])];
+    let states = [
+        (tp("a", 0), leadership(2, 3, &[2, 1], 4)),
+        (tp("a", 1), leadership(2, 3, &[2, 1], 4)),
+        (tp("a", 2), leadership(3, 3, &[1, 3], 4)),
+    ];
+    let mut world = World::elected(&[1, 2], topics, &states, &[]);
+    world.all_returned.extend([tp("a", 0), tp("a", 2)]);
+    world.states.extend(states);
+    world.lines.clear();
+    world.elect(vec![broker(1, 9), broker(2, 9)]);
+    world.check(
+        "1 <- UpdateMetadata [1, 2]
+        2 <- UpdateMetadata [1, 2]
+        1 <- LeaderAndIsr a-0=2 a-1=2
+        2 <- LeaderAndIsr a-0=2 a-1=2
+        1 <- UpdateMetadata [1, 2] a-0=2 a-1=2
+        2 <- UpdateMetadata [1, 2] a-0=2 a-1=2
+        set a-2 leader 1 epoch 4 isr [1] version 4
+        1 <- LeaderAndIsr a-2=1
+        1 <- UpdateMetadata [1, 2] a-2=1 offline [3]
+        2 <- UpdateMetadata [1, 2] a-2=1 offline [3]
+        set a-0 leader 2 epoch 4 isr [2, 1] version 4
+        1 <- LeaderAndIsr a-0=2
+        2 <- LeaderAndIsr a-0=2
+        1 <- UpdateMetadata [1, 2] a-0=2
+        2 <- UpdateMetadata [1, 2] a-0=2",
+    );
+}
+
 #[test]
 fn a_state_that_someone_else_wrote_is_taken_over_and_decided_again() {
     let topics = vec![topic("a", &[&[1, 2]])];

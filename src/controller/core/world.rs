@@ -15,6 +15,8 @@ pub struct World {
     pub marked: BTreeSet<TopicName>,
     pub states: BTreeMap<TopicPartition, Leadership>,
     pub unclean: BTreeSet<TopicName>,
+    /// What the next controller finds older than all its replicas.
+    pub all_returned: BTreeSet<TopicPartition>,
     pub lines: Vec<String>,
     /// All requests since it was emptied.
     pub requests: Vec<(BrokerId, ControlRequest)>,
@@ -117,6 +119,7 @@ impl World {
             marked: marked.iter().map(|topic| name(topic)).collect(),
             states: states.iter().cloned().collect(),
             unclean: BTreeSet::new(),
+            all_returned: BTreeSet::new(),
             lines: vec![],
             requests: vec![],
             calls_left: usize::MAX,
@@ -138,6 +141,7 @@ impl World {
             topics: self.topics.values().cloned().collect(),
             leaderships: self.states.clone().into_iter().collect(),
             marked_for_deletion: self.marked.iter().cloned().collect(),
+            all_returned: self.all_returned.clone(),
         }));
     }
 
