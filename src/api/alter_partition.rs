@@ -3,18 +3,18 @@
 //! Behaviour: only the controller answers; NOT_CONTROLLER else. The broker must be registered under the epoch that it
 //! names. A wish that stands already succeeds, as the answer to an earlier one may have been lost.
 //!
-//! Versions: 1 recovery state (KIP-704) · 2 topic ids (KIP-841) · 3 epochs of the members (KIP-903), which a cluster on
-//! ZooKeeper does not check.
+//! Versions: 1 recovery state (KIP-704) · 2 topic ids (KIP-841) · 3 epochs of the members (KIP-903), checked where they are
+//! told: leaders of Kafka's on ZooKeeper do not know them.
 
 use indexmap::IndexMap;
-use wire::alter_partition_request::PartitionData as Wanted;
+use wire::alter_partition_request::{BrokerState, PartitionData as Wanted};
 use wire::alter_partition_response::{PartitionData, TopicData};
 use wire::{AlterPartitionRequest, AlterPartitionResponse, Str, Uuid};
 
 use super::error_code::alter_partition_error;
-use super::leader_and_isr::brokers;
 use super::{ErrorCode, RequestContext, Services};
 use crate::controller::{AlterPartition, AlterPartitionError, Leadership, WantedIsr};
+use crate::metadata::control::IsrMember;
 use crate::model::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName, TopicPartition};
 use crate::security::{Operation, Resource};
 
@@ -76,8 +76,8 @@ async fn alter(
 
 fn wanted_isr(context: &RequestContext, topic: &TopicName, wanted: &Wanted) -> WantedIsr {
     let isr = match context.version {
-        ..3 => brokers(&wanted.new_isr),
-        3.. => wanted.new_isr_with_epochs.iter().map(|member| BrokerId(member.broker_id)).collect(),
+        ..3 => wanted.new_isr.iter().map(|&id| BrokerId(id).into()).collect(),
+        3.. => wanted.new_isr_with_epochs.iter().map(member).collect(),
     };
     WantedIsr {
         partition: TopicPartition::new(topic.clone(), PartitionIndex(wanted.partition_index)),
@@ -86,6 +86,11 @@ fn wanted_isr(context: &RequestContext, topic: &TopicName, wanted: &Wanted) -> W
         isr,
         is_recovering: wanted.leader_recovery_state == 1,
     }
+}
+
+fn member(wanted: &BrokerState) -> IsrMember {
+    let broker_epoch = (wanted.broker_epoch >= 0).then_some(BrokerEpoch(wanted.broker_epoch));
+    IsrMember { id: BrokerId(wanted.broker_id), broker_epoch }
 }
 
 fn unknown_topic(context: &RequestContext, topic_name: Str, topic_id: Uuid, wanted: &[Wanted]) -> TopicData {

@@ -31,7 +31,7 @@ use super::leader_hints::{LeaderEndpoint, LeaderHints};
 use super::{Answer, ErrorCode, Part, RequestContext, Services};
 use crate::log::{Conversion, ConversionError, LogError};
 use crate::metadata::Image;
-use crate::model::{BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
+use crate::model::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName};
 use crate::purgatory::{Changes, Waiter, WatchList};
 use crate::records::{Codec, DownConversion, MessageFormat, RecordsError, TargetCompression};
 use crate::replica::{
@@ -48,6 +48,8 @@ const FUTURE_REPLICA: i32 = -3;
 /// What the whole request asks for.
 struct Wanted {
     replica_id: i32,
+    /// The registration under which a follower asks (KIP-903); `None` = it does not tell.
+    broker_epoch: Option<BrokerEpoch>,
     needs_leader: bool,
     /// Where the consumer is; empty = it does not say.
     rack: Str,
@@ -116,8 +118,10 @@ fn wanted(services: &Services, context: &RequestContext, request: &FetchRequest)
     let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     // Consumers that can be sent to a follower (KIP-392) may read from one.
     let needs_leader = replica_id >= 0 || (is_consumer && context.version < 11);
+    let replica_epoch = request.replica_state.replica_epoch;
     Wanted {
         replica_id,
+        broker_epoch: (replica_epoch >= 0).then_some(BrokerEpoch(replica_epoch)),
         needs_leader,
         rack: request.rack_id.clone(),
         isolation,
@@ -357,6 +361,7 @@ fn record_follower(
         {
             let progress = FollowerProgress {
                 replica: BrokerId(wanted.replica_id),
+                broker_epoch: wanted.broker_epoch,
                 fetch_offset: asked.fetch_offset,
                 log_start_offset: asked.log_start_offset,
                 leader_end: result.log_end_offset,

@@ -6,7 +6,7 @@ use tracing::{debug, info, warn};
 
 use crate::controller::{AlterPartition, AlterPartitionError, ControllerHandle, WantedIsr};
 use crate::coordination::BoxFuture;
-use crate::interbroker::{AlterPartitionItem, PeerError, Peers, RemoteError};
+use crate::interbroker::{AlterPartitionItem, Peer, PeerError, Peers, RemoteError};
 use crate::model::{BrokerId, TopicPartition};
 use crate::replica::{IsrAnswer, IsrChannel, IsrProposal, NoAnswer, ReplicaManager};
 
@@ -60,7 +60,7 @@ impl ControllerLink {
                 return moved.map_err(|_| PeerError::Refused { error: refused });
             }
         }
-        self.peers.controller()?.controlled_shutdown(self.me, broker_epoch).await
+        self.peers.ask_controller(async |peer| peer.controlled_shutdown(self.me, broker_epoch).await).await
     }
 
     async fn alter_here(&self, proposals: &[IsrProposal]) -> Result<Answers, NoAnswer> {
@@ -105,9 +105,9 @@ impl ControllerLink {
                 isr: proposal.isr.clone(),
             })
             .collect();
-        let peer = self.peers.controller().map_err(no_answer)?;
-        let altered = peer.alter_partition(self.me, self.replicas.broker_epoch(), &items).await;
-        let altered = altered.map_err(no_answer)?.into_iter();
+        let broker_epoch = self.replicas.broker_epoch();
+        let ask = async |peer: &Peer| peer.alter_partition(self.me, broker_epoch, &items).await;
+        let altered = self.peers.ask_controller(ask).await.map_err(no_answer)?.into_iter();
         Ok(altered.map(|(of, result)| (of, result.map_or_else(remote_answer, IsrAnswer::Altered))).collect())
     }
 }

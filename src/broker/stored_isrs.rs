@@ -64,7 +64,7 @@ impl StoredIsrs {
                 return Ok(IsrAnswer::OutOfDate);
             }
         };
-        let wanted = PartitionState { isr: proposal.isr.clone(), is_recovering: false, ..stored.clone() };
+        let wanted = PartitionState { isr: proposal.replicas(), is_recovering: false, ..stored.clone() };
         let is_of_epoch = stored.leader_epoch == proposal.leader_epoch;
         if is_of_epoch && stored == wanted && node.stat.version > proposal.partition_epoch {
             // Written by an earlier attempt, whose answer was lost.
@@ -177,7 +177,7 @@ mod tests {
             topic_id: TopicId::ZERO,
             leader_epoch: LeaderEpoch(leader_epoch),
             partition_epoch,
-            isr: ids(isr),
+            isr: isr.iter().map(|&id| BrokerId(id).into()).collect(),
         }
     }
 

@@ -72,7 +72,7 @@ async fn catch_up(cluster: &FakeCluster, of: &TopicPartition) {
         partition: of.clone(),
         leader_epoch: state.leader_epoch,
         partition_epoch: version,
-        isr,
+        isr: isr.into_iter().map(Into::into).collect(),
         is_recovering: false,
     };
     let request = AlterPartition {

@@ -5,7 +5,7 @@ use wire::alter_partition_request::{BrokerState, PartitionData, TopicData};
 use wire::{AlterPartitionRequest, Uuid};
 
 use super::{Peer, PeerError, RemoteError};
-use crate::metadata::control::LeaderAndIsr;
+use crate::metadata::control::{IsrMember, LeaderAndIsr};
 use crate::model::{BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName, TopicPartition};
 
 /// The ISR that a leader wants.
@@ -16,7 +16,7 @@ pub struct AlterPartitionItem {
     pub topic_id: TopicId,
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: i32,
-    pub isr: Vec<BrokerId>,
+    pub isr: Vec<IsrMember>,
 }
 
 /// What the controller made of it: the state that stands now, or why there is none.
@@ -86,11 +86,13 @@ fn topics(items: &[AlterPartitionItem], version: i16) -> Vec<TopicData> {
             ..PartitionData::default()
         };
         if version >= 3 {
-            // Leaders of clusters on ZooKeeper do not know the members' epochs.
-            let member = |id: &BrokerId| BrokerState { broker_id: id.0, broker_epoch: -1 };
+            // A Kafka controller on ZooKeeper passes the epochs over.
+            let epoch = |member: &IsrMember| member.broker_epoch.map_or(-1, |epoch| epoch.0);
+            let member =
+                |member: &IsrMember| BrokerState { broker_id: member.id.0, broker_epoch: epoch(member) };
             data.new_isr_with_epochs = item.isr.iter().map(member).collect();
         } else {
-            data.new_isr = item.isr.iter().map(|id| id.0).collect();
+            data.new_isr = item.isr.iter().map(|member| member.id.0).collect();
         }
         topic.partitions.push(data);
     }

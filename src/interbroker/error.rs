@@ -18,6 +18,8 @@ pub enum PeerError {
     Disconnected,
     #[snafu(display("no answer in time"))]
     TimedOut,
+    #[snafu(display("there is another controller before it has answered"))]
+    Replaced,
     #[snafu(display("cannot encode the request: {source}"))]
     Encode { source: EncodeError },
     #[snafu(display("cannot read the answer: {source}"))]

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::error::ReplacedSnafu;
 use super::{ConnectionOptions, Peer, PeerError, RequestVersions};
 use crate::metadata::Cache;
 use crate::model::BrokerId;
@@ -41,8 +42,18 @@ impl Peers {
         Ok(peer)
     }
 
-    /// The connection to the controller that this broker last heard of.
-    pub fn controller(&self) -> Result<Arc<Peer>, PeerError> {
-        self.peer(self.metadata.image().controller_id())
+    /// Asks the controller that this broker last heard of. Errors: [`PeerError::Replaced`] when there is another one
+    /// before it has answered, as one that stands still may keep its connection for long.
+    pub async fn ask_controller<T>(
+        &self,
+        ask: impl AsyncFnOnce(&Peer) -> Result<T, PeerError>,
+    ) -> Result<T, PeerError> {
+        let id = self.metadata.image().controller_id();
+        let peer = self.peer(id)?;
+        tokio::select! {
+            biased;
+            answered = ask(&peer) => answered,
+            _ = self.metadata.wait_until(|image| image.controller_id() != id) => ReplacedSnafu.fail(),
+        }
     }
 }

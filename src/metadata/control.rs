@@ -15,6 +15,21 @@ pub struct LeaderAndIsr {
     pub partition_epoch: i32,
 }
 
+/// A replica that a leader wants in the ISR (KIP-903).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IsrMember {
+    pub id: BrokerId,
+    /// The registration under which it has fetched what it has: under another one it may have lost that. `None` where no
+    /// fetch has told.
+    pub broker_epoch: Option<BrokerEpoch>,
+}
+
+impl From<BrokerId> for IsrMember {
+    fn from(id: BrokerId) -> IsrMember {
+        IsrMember { id, broker_epoch: None }
+    }
+}
+
 /// The leader id that UpdateMetadata carries while a topic is being deleted.
 pub const LEADER_DURING_DELETE: BrokerId = BrokerId(-2);
 

@@ -107,7 +107,7 @@ impl AlterIsr {
         match answer {
             IsrAnswer::Altered(state) => partition.isr_altered(state, self.clock.now()),
             IsrAnswer::Ineligible => {
-                info!(%topic, partition = index.0, isr = ?proposal.isr, "the controller does not take the ISR");
+                info!(%topic, partition = index.0, isr = ?proposal.replicas(), "the controller does not take the ISR");
                 partition.isr_refused(proposal.leader_epoch);
             }
             IsrAnswer::OutOfDate => {

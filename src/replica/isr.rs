@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp};
+use crate::metadata::control::IsrMember;
+use crate::model::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, Timestamp};
 
 /// How far a follower is, as its fetches tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub struct Follower {
     /// Everything below is on it. `-1` until its first fetch in this leadership.
     pub log_end_offset: Offset,
     pub log_start_offset: Offset,
+    /// The registration under which it has that; `None` = its fetches do not tell.
+    broker_epoch: Option<BrokerEpoch>,
     /// When it last had everything that the leader had.
     pub last_caught_up: Timestamp,
     /// The leader's log end and the time of the fetch before: what it will have had when it fetches next.
@@ -20,6 +23,8 @@ pub struct Follower {
 /// One fetch of a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    /// `None` = the fetch does not tell.
+    pub broker_epoch: Option<BrokerEpoch>,
     pub fetch_offset: Offset,
     pub log_start_offset: Offset,
     pub at: Timestamp,
@@ -35,7 +40,7 @@ pub struct Progress {
 pub struct InSync {
     me: BrokerId,
     committed: Vec<BrokerId>,
-    pending: Option<Vec<BrokerId>>,
+    pending: Option<Vec<IsrMember>>,
     followers: BTreeMap<BrokerId, Follower>,
     leader_epoch: LeaderEpoch,
 }
@@ -47,6 +52,7 @@ impl Follower {
         Follower {
             log_end_offset: Offset::NONE,
             log_start_offset: Offset::NONE,
+            broker_epoch: None,
             last_caught_up: if is_in_sync { now } else { Timestamp(0) },
             leader_end_at_last_fetch: Offset::ZERO,
             last_fetch: Timestamp(0),
@@ -60,6 +66,7 @@ impl Follower {
             // It has what there was at its last fetch: only what came since is missing.
             self.last_caught_up = self.last_caught_up.max(self.last_fetch);
         }
+        self.broker_epoch = progress.broker_epoch;
         self.log_end_offset = progress.fetch_offset;
         self.log_start_offset = progress.log_start_offset;
         self.leader_end_at_last_fetch = progress.leader_end;
@@ -113,25 +120,36 @@ impl InSync {
     }
 
     /// The ISR that was proposed and not answered yet.
-    pub fn pending(&self) -> Option<&[BrokerId]> {
+    pub fn pending(&self) -> Option<&[IsrMember]> {
         self.pending.as_deref()
     }
 
     /// How many replicas acknowledge at the least, whichever of the ISRs stands.
     pub fn maximal_count(&self) -> usize {
-        let new = self.pending.iter().flatten().filter(|id| !self.committed.contains(id)).count();
+        let new = self.pending.iter().flatten().filter(|member| !self.committed.contains(&member.id)).count();
         self.committed.len() + new
     }
 
     fn is_in_maximal(&self, id: BrokerId) -> bool {
-        self.committed.contains(&id) || self.pending.as_ref().is_some_and(|pending| pending.contains(&id))
+        self.committed.contains(&id) || self.pending.iter().flatten().any(|member| member.id == id)
     }
 
-    /// Notes a fetch. `false` = the replica is not one of this partition's.
+    /// Notes a fetch. `false` = the replica is not one of this partition's, or has been registered anew since it asked.
     pub fn record(&mut self, replica: BrokerId, progress: &Progress) -> bool {
         let Some(follower) = self.followers.get_mut(&replica) else { return false };
-        follower.advance(progress);
-        true
+        let is_late = progress.broker_epoch.is_some() && progress.broker_epoch < follower.broker_epoch;
+        if !is_late {
+            follower.advance(progress);
+        }
+        !is_late
+    }
+
+    /// Under the registrations that the members' last fetches told of: a change that is asked for later must not take in who
+    /// has come back meanwhile.
+    fn propose(&mut self, isr: &[BrokerId]) {
+        let epoch_of = |id: BrokerId| self.followers.get(&id).and_then(|follower| follower.broker_epoch);
+        let member = |&id: &BrokerId| IsrMember { id, broker_epoch: epoch_of(id) };
+        self.pending = Some(isr.iter().map(member).collect());
     }
 
     /// Everything below is on all replicas that count: those in the ISR, and those that are about to join it, so that
@@ -168,7 +186,7 @@ impl InSync {
         }
         let mut isr = self.committed.clone();
         isr.push(replica);
-        self.pending = Some(isr.clone());
+        self.propose(&isr);
         Some(isr)
     }
 
@@ -189,7 +207,7 @@ impl InSync {
         if isr.len() == self.committed.len() {
             return None;
         }
-        self.pending = Some(isr.clone());
+        self.propose(&isr);
         Some(isr)
     }
 
@@ -224,6 +242,7 @@ mod tests {
 
     fn fetch(in_sync: &mut InSync, replica: i32, offset: i64, at: i64, leader_end: i64) {
         let progress = Progress {
+            broker_epoch: None,
             fetch_offset: Offset(offset),
             log_start_offset: Offset::ZERO,
             at: Timestamp(at),
@@ -307,9 +326,31 @@ mod tests {
         assert_eq!(in_sync.propose_leave(Offset(10), Timestamp(3_100), LAG_MAX_MS), None);
     }
 
+    /// Found by the simulation: a proposal waited for a controller while the follower lost power and came back empty, and
+    /// was stored then (KIP-903).
+    #[test]
+    fn a_member_is_proposed_as_it_was_registered_when_it_fetched() {
+        let progress = |epoch, offset| Progress {
+            broker_epoch: Some(BrokerEpoch(epoch)),
+            fetch_offset: Offset(offset),
+            log_start_offset: Offset::ZERO,
+            at: Timestamp(1_000),
+            leader_end: Offset(10),
+        };
+        let mut in_sync = leading(&[1]);
+        assert!(in_sync.record(BrokerId(3), &progress(40, 10)));
+        in_sync.propose_join(BrokerId(3), Offset(10), Offset::ZERO, true);
+        assert!(in_sync.record(BrokerId(3), &progress(70, 0)));
+        assert!(!in_sync.record(BrokerId(3), &progress(40, 10)), "of its earlier life");
+        assert_eq!(in_sync.followers()[&BrokerId(3)].log_end_offset, Offset(0));
+        let joining = IsrMember { id: BrokerId(3), broker_epoch: Some(BrokerEpoch(40)) };
+        assert_eq!(in_sync.pending(), Some([BrokerId(1).into(), joining].as_slice()));
+    }
+
     #[test]
     fn others_are_no_followers() {
         let progress = Progress {
+            broker_epoch: None,
             fetch_offset: Offset(1),
             log_start_offset: Offset(0),
             at: Timestamp(1),

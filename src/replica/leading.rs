@@ -14,8 +14,8 @@ use super::partition::Role;
 use super::throttle::Throttles;
 use super::{Partition, ReplicaError};
 use crate::metadata::Cache;
-use crate::metadata::control::LeaderAndIsr;
-use crate::model::{BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
+use crate::metadata::control::{IsrMember, LeaderAndIsr};
+use crate::model::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition};
 use crate::purgatory::Changes;
 
 /// What the partitions of a broker share.
@@ -71,13 +71,21 @@ pub struct IsrProposal {
     pub topic_id: TopicId,
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: i32,
-    pub isr: Vec<BrokerId>,
+    pub isr: Vec<IsrMember>,
+}
+
+impl IsrProposal {
+    pub fn replicas(&self) -> Vec<BrokerId> {
+        self.isr.iter().map(|member| member.id).collect()
+    }
 }
 
 /// A follower's fetch of one partition.
 #[derive(Clone, Copy, Debug)]
 pub struct FollowerProgress {
     pub replica: BrokerId,
+    /// The registration under which it asks; `None` = it does not tell.
+    pub broker_epoch: Option<BrokerEpoch>,
     pub fetch_offset: Offset,
     pub log_start_offset: Offset,
     /// The leader's log end when the fetch was read.
@@ -140,12 +148,16 @@ impl Partition {
         if !role.is_leader {
             return;
         }
-        let FollowerProgress { replica, fetch_offset, log_start_offset, leader_end } = *progress;
+        let FollowerProgress { replica, broker_epoch, fetch_offset, log_start_offset, leader_end } =
+            *progress;
         let is_alive = self.replication.metadata.image().broker(replica).is_some();
         let (joins, starts_elsewhere) = {
             let mut in_sync = self.in_sync.lock();
             let known = in_sync.followers().get(&replica).map(|follower| follower.log_start_offset);
-            in_sync.record(replica, &Progress { fetch_offset, log_start_offset, at: now, leader_end });
+            let progress = Progress { broker_epoch, fetch_offset, log_start_offset, at: now, leader_end };
+            if !in_sync.record(replica, &progress) {
+                return;
+            }
             let high_watermark = self.log().high_watermark();
             let joins = in_sync.propose_join(replica, high_watermark, role.epoch_start_offset, is_alive);
             (joins, known != Some(log_start_offset))

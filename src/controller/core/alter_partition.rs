@@ -5,7 +5,7 @@ use snafu::Snafu;
 use super::cluster::{Leadership, Partition};
 use super::event::{AlterPartition, AlteredPartitions, BrokerError, Reply, StoreCall, WantedIsr};
 use super::{Asked, Core, Pending, Work};
-use crate::metadata::control::LeaderAndIsr;
+use crate::metadata::control::{IsrMember, LeaderAndIsr};
 use crate::model::{BrokerEpoch, BrokerId, TopicPartition};
 
 /// Why a partition's ISR was not changed.
@@ -24,7 +24,9 @@ pub enum AlterPartitionError {
     /// A recovering leader is alone, who has recovered does not begin again, and who does not lead has no say.
     #[snafu(display("the broker cannot ask for this"))]
     InvalidRequest,
-    #[snafu(display("a replica's broker is not live, or about to stop"))]
+    #[snafu(display(
+        "a replica's broker is not live, about to stop, or registered anew since the leader heard of it"
+    ))]
     IneligibleReplica,
     /// The store did not take the state: ask again.
     #[snafu(display("the store refused the partition's state"))]
@@ -69,14 +71,22 @@ impl Core {
         if known.registration.epoch == epoch { Ok(()) } else { Err(BrokerError::StaleEpoch) }
     }
 
+    /// A broker that came back since may have lost what the leader knows it to have (KIP-903).
+    fn is_registered_under(&self, member: &IsrMember) -> bool {
+        let registered = self.cluster.broker(member.id).map(|broker| broker.registration.epoch);
+        member.broker_epoch.is_none() || member.broker_epoch == registered
+    }
+
     fn judge(&self, broker: BrokerId, wanted: &WantedIsr) -> Result<Judgement, AlterPartitionError> {
         let known = self.cluster.partition(&wanted.partition);
         let judgement = compare(known.ok_or(AlterPartitionError::UnknownPartition)?, broker, wanted)?;
         if let Judgement::Write(mut new) = judgement {
-            let is_eligible = |&replica: &BrokerId| {
-                self.cluster.is_available(replica) && !self.is_retiring(&wanted.partition, replica)
+            let is_eligible = |member: &IsrMember| {
+                self.cluster.is_available(member.id)
+                    && !self.is_retiring(&wanted.partition, member.id)
+                    && self.is_registered_under(member)
             };
-            if !new.leader_and_isr.isr.iter().all(is_eligible) {
+            if !wanted.isr.iter().all(is_eligible) {
                 return Err(AlterPartitionError::IneligibleReplica);
             }
             new.controller_epoch = self.controller_epoch;
@@ -152,7 +162,7 @@ fn compare(
         return Err(AlterPartitionError::FencedLeaderEpoch);
     }
     let is_same_isr =
-        wanted.isr.len() == state.isr.len() && wanted.isr.iter().all(|id| state.isr.contains(id));
+        wanted.isr.len() == state.isr.len() && wanted.isr.iter().all(|member| state.isr.contains(&member.id));
     if is_same_isr && wanted.is_recovering == current.is_recovering && broker == state.leader {
         return Ok(Judgement::Stands(current.clone()));
     }
@@ -166,7 +176,10 @@ fn compare(
         return Err(AlterPartitionError::InvalidRequest);
     }
     Ok(Judgement::Write(Leadership {
-        leader_and_isr: LeaderAndIsr { isr: wanted.isr.clone(), ..state.clone() },
+        leader_and_isr: LeaderAndIsr {
+            isr: wanted.isr.iter().map(|member| member.id).collect(),
+            ..state.clone()
+        },
         is_recovering: wanted.is_recovering,
         controller_epoch: current.controller_epoch,
     }))

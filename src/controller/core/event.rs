@@ -7,7 +7,8 @@ use super::cluster::{Leadership, TopicAssignment};
 use super::reassignment::{Reassignment, ReassignmentError};
 use crate::coordination::znodes::PartitionReassignment;
 use crate::metadata::control::{
-    BrokerRegistration, ControlOutcome, LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest,
+    BrokerRegistration, ControlOutcome, IsrMember, LeaderAndIsrRequest, StopReplicaRequest,
+    UpdateMetadataRequest,
 };
 use crate::model::{
     BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, TopicName, TopicPartition,
@@ -70,7 +71,7 @@ pub struct WantedIsr {
     pub leader_epoch: LeaderEpoch,
     /// The version of the partition's state that it knows.
     pub partition_epoch: i32,
-    pub isr: Vec<BrokerId>,
+    pub isr: Vec<IsrMember>,
     /// It was elected uncleanly and has not recovered yet.
     pub is_recovering: bool,
 }

@@ -244,7 +244,7 @@ impl History {
             partition: partition.clone(),
             leader_epoch: state.leader_epoch,
             partition_epoch: state.partition_epoch,
-            isr,
+            isr: isr.into_iter().map(Into::into).collect(),
             is_recovering: false,
         };
         let request = AlterPartition {

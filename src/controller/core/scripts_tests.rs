@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::world::*;
 use super::*;
 use crate::coordination::znodes::PartitionReassignment;
-use crate::metadata::control::ControlOutcome;
+use crate::metadata::control::{ControlOutcome, IsrMember};
 use crate::model::*;
 
 #[test]
@@ -139,6 +139,13 @@ fn brokers_of(list: &str) -> Vec<BrokerId> {
     list.split(',').filter(|id| !id.is_empty()).map(|id| BrokerId(id.parse().unwrap())).collect()
 }
 
+/// `2`, or `2@7` where the leader knows the epoch of the broker.
+fn member_of(text: &str) -> IsrMember {
+    let (id, epoch) = text.split_once('@').map_or((text, None), |(id, epoch)| (id, Some(epoch)));
+    let broker_epoch = epoch.map(|epoch| BrokerEpoch(epoch.parse().unwrap()));
+    IsrMember { id: BrokerId(id.parse().unwrap()), broker_epoch }
+}
+
 fn partition_of(text: &str) -> TopicPartition {
     let (topic, index) = text.rsplit_once('-').unwrap();
     tp(topic, index.parse().unwrap())
@@ -178,7 +185,7 @@ fn propose(world: &mut World, words: &[&str]) {
         partition: of,
         leader_epoch: state.leader_epoch,
         partition_epoch: state.partition_epoch,
-        isr: brokers_of(words[1]),
+        isr: words[1].split(',').map(member_of).collect(),
         is_recovering,
     };
     let request = AlterPartition { broker: state.leader, broker_epoch, partitions: vec![wanted] };

@@ -466,7 +466,7 @@ fn a_leader_asks_again_for_what_the_store_did_not_take() {
         partition: tp("a", 0),
         leader_epoch: LeaderEpoch(0),
         partition_epoch: 0,
-        isr: ids(&[1]),
+        isr: vec![BrokerId(1).into()],
         is_recovering: false,
     };
     let request =
