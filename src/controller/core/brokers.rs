@@ -129,9 +129,13 @@ impl Core {
         from: BrokerId,
         outcomes: Vec<(TopicPartition, ControlOutcome)>,
     ) {
-        let Some(broker) = self.cluster.broker_mut(from) else { return };
         let mut changed = BTreeSet::new();
+        let mut heard = Vec::new();
         for (partition, outcome) in outcomes {
+            if outcome != ControlOutcome::StorageError && self.is_waiting_for(from, &partition) {
+                heard.push(partition.clone());
+            }
+            let Some(broker) = self.cluster.broker_mut(from) else { return };
             let has_changed = match outcome {
                 ControlOutcome::StorageError => broker.offline.insert(partition.clone()),
                 ControlOutcome::Done => broker.offline.remove(&partition),
@@ -149,6 +153,7 @@ impl Core {
             }
         }
         self.replicas_changed(changed);
+        self.heard_of_replicas(from, &heard);
         self.work.push_back(Work::Flush);
     }
 

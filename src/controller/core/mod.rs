@@ -72,6 +72,8 @@ pub struct Core {
     asked: Option<(u64, Asked)>,
     /// Partitions being reassigned whose ISR changed within the current event.
     isr_changed: Vec<TopicPartition>,
+    /// By partition whose reassignment can end: the target replicas that have not shown that they are there.
+    silent: BTreeMap<TopicPartition, BTreeSet<BrokerId>>,
     /// By partition at the end of its reassignment: the replicas that were told to go and have not confirmed it.
     retiring: BTreeMap<TopicPartition, BTreeSet<BrokerId>>,
     /// Partitions of which the last of these has gone within the current event.
@@ -176,6 +178,7 @@ impl Core {
             asked: None,
             isr_changed: Vec::new(),
             elections: ElectionCounts::default(),
+            silent: BTreeMap::new(),
             retiring: BTreeMap::new(),
             dropped: Vec::new(),
             written: BTreeMap::new(),

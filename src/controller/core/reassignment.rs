@@ -1,10 +1,11 @@
 //! Partitions move to other replicas.
 //!
 //! A reassignment first writes the union of old and new replicas to the topic's node, raises the leader epoch
-//! so that all of them take the list, and waits until the new ones are in sync. Then leadership goes to one of
-//! them where it has to, the old ones leave the ISR one by one, the final list is written, and only after that
-//! are the old replicas dropped. Each step is stored before the next, and what a dead controller left half done
-//! its successor begins again from the topic's node.
+//! so that all of them take the list, and waits until the new ones are in sync. Where others are to go it asks the
+//! brokers of those that stay, as they may have died without anybody knowing it yet: Kafka does not ask, and may take
+//! away the only replica that has everything. Then leadership goes to one of them where it has to, the old ones leave
+//! the ISR one by one, the final list is written, and only after that are the old replicas dropped. Each step is stored
+//! before the next, and what a dead controller left half done its successor begins again from the topic's node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -207,6 +208,7 @@ impl Core {
         });
         let changed = changed.collect();
         for partition in &partitions {
+            self.silent.remove(partition);
             self.retiring.remove(partition);
             self.cluster.set_reassigning(partition, true);
         }
@@ -274,12 +276,52 @@ impl Core {
 
     /// Begins, goes on with, or ends the reassignment of these partitions.
     pub(super) fn advance_reassignments(&mut self, partitions: Vec<TopicPartition>) {
-        let is_moving =
-            |of: &TopicPartition| self.cluster.is_reassigning(of) && !self.retiring.contains_key(of);
-        let moving = partitions.into_iter().filter(is_moving);
+        let moving = partitions.into_iter().filter(|of| self.is_moving(of));
         let (ready, waiting): (Vec<_>, Vec<_>) = moving.partition(|of| self.has_caught_up(of));
         self.work.push_front(Work::Decide { partitions: waiting, strategy: Strategy::Renew });
+        self.end_heard_reassignments(ready);
+    }
+
+    /// Ends these reassignments, where no replica goes; else asks those that stay first.
+    fn end_heard_reassignments(&mut self, caught_up: Vec<TopicPartition>) {
+        let takes_away = |of: &TopicPartition| {
+            self.cluster.partition(of).is_some_and(|known| !known.assignment.removing.is_empty())
+        };
+        let (asking, ready): (Vec<_>, Vec<_>) = caught_up.into_iter().partition(takes_away);
+        for of in asking {
+            let target =
+                self.cluster.partition(&of).map(|known| known.assignment.target()).unwrap_or_default();
+            // What they are they know: it is their answer that matters.
+            target.iter().for_each(|&replica| self.batch.lead_or_follow(replica, &of, false));
+            self.silent.insert(of, target.into_iter().collect());
+        }
         self.end_reassignments(ready);
+    }
+
+    pub(super) fn is_waiting_for(&self, broker: BrokerId, of: &TopicPartition) -> bool {
+        self.silent.get(of).is_some_and(|silent| silent.contains(&broker))
+    }
+
+    /// A broker has answered what it was told of these partitions.
+    pub(super) fn heard_of_replicas(&mut self, broker: BrokerId, partitions: &[TopicPartition]) {
+        let mut ready = Vec::new();
+        for of in partitions {
+            let Some(silent) = self.silent.get_mut(of) else { continue };
+            silent.remove(&broker);
+            if silent.is_empty() {
+                self.silent.remove(of);
+                ready.push(of.clone());
+            }
+        }
+        // Meanwhile one may have left the ISR.
+        ready.retain(|of| self.is_moving(of) && self.has_caught_up(of));
+        if !ready.is_empty() {
+            self.end_reassignments(ready);
+        }
+    }
+
+    fn is_moving(&self, of: &TopicPartition) -> bool {
+        self.cluster.is_reassigning(of) && !self.retiring.contains_key(of)
     }
 
     fn end_reassignments(&mut self, ready: Vec<TopicPartition>) {
@@ -379,12 +421,10 @@ impl Core {
 
     pub(super) fn end_caught_up_reassignments(&mut self) {
         let mut partitions = std::mem::take(&mut self.isr_changed);
-        partitions.retain(|of| {
-            self.cluster.is_reassigning(of) && !self.retiring.contains_key(of) && self.has_caught_up(of)
-        });
+        partitions.retain(|of| self.is_moving(of) && self.has_caught_up(of));
         if !partitions.is_empty() {
             self.work.push_front(Work::Flush);
-            self.end_reassignments(partitions);
+            self.end_heard_reassignments(partitions);
         }
     }
 

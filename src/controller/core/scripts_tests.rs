@@ -67,6 +67,7 @@ pub fn execute(world: &mut World, command: &str) {
             world.run(Event::TopicWritten(topic));
         }
         "delete" => world.delete(rest),
+        "mute" => world.mute = rest.iter().map(|id| BrokerId(id.parse().unwrap())).collect(),
         "stopped" | "failed" | "led" => respond(world, verb, rest),
         "isr" => propose(world, rest),
         "states" => show_states(world),

@@ -22,6 +22,7 @@ impl Core {
 
     pub(super) fn remove_topic(&mut self, name: &TopicName) {
         for partition in self.cluster.partitions_of(name) {
+            self.silent.remove(&partition);
             self.retiring.remove(&partition);
         }
         self.cluster.remove_topic(name);

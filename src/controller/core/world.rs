@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::coordination::znodes::{PartitionReassignment, ReplicaAssignment};
-use crate::metadata::control::{BrokerRegistration, LeaderAndIsr, PartitionAssignmentState};
+use crate::metadata::control::{BrokerRegistration, ControlOutcome, LeaderAndIsr, PartitionAssignmentState};
 use crate::model::*;
 
 /// A core with a store that holds what it wrote.
@@ -20,6 +20,8 @@ pub struct World {
     pub lines: Vec<String>,
     /// All requests since it was emptied.
     pub requests: Vec<(BrokerId, ControlRequest)>,
+    /// Brokers that do not answer.
+    pub mute: BTreeSet<BrokerId>,
     /// After so many calls the controller dies: what it would have done then is not done.
     pub calls_left: usize,
     /// It has died: it hears of nothing until a new one is elected.
@@ -122,6 +124,7 @@ impl World {
             all_returned: BTreeSet::new(),
             lines: vec![],
             requests: vec![],
+            mute: BTreeSet::new(),
             calls_left: usize::MAX,
             is_dead: false,
             check_write: |_, _| {},
@@ -158,6 +161,24 @@ impl World {
     }
 
     pub fn run(&mut self, event: Event) {
+        self.run_alone(event);
+        while let Some((from, of)) = self.next_answer() {
+            let broker = self.core.cluster().broker(from).unwrap();
+            let (broker_epoch, response) =
+                (broker.registration.epoch, ControlResponse::LeaderAndIsr(vec![(of, ControlOutcome::Done)]));
+            self.run_alone(Event::Responded { from, broker_epoch, response });
+        }
+    }
+
+    /// Of brokers that are asked whether they are there.
+    fn next_answer(&self) -> Option<(BrokerId, TopicPartition)> {
+        let asked = self.core.silent.iter().flat_map(|(of, brokers)| brokers.iter().map(move |id| (*id, of)));
+        let answers = |id: BrokerId| self.core.cluster().broker(id).is_some() && !self.mute.contains(&id);
+        let found = asked.filter(|(id, _)| answers(*id)).map(|(id, of)| (id, of.clone())).next();
+        found.filter(|_| !self.is_dead)
+    }
+
+    fn run_alone(&mut self, event: Event) {
         if self.is_dead {
             return;
         }
