@@ -515,10 +515,10 @@ impl ProducerAppend {
 /// Takes ended transactions, in order, out of those that are open, and notes where the next open one begins after each.
 fn complete(ongoing: &mut BTreeMap<Offset, ProducerId>, completed: &mut [CompletedTransaction]) {
     for transaction in completed {
-        let next_open = ongoing.iter().find(|&(_, &producer_id)| producer_id != transaction.producer_id);
-        transaction.last_stable_offset =
-            next_open.map_or(transaction.last_offset.plus(1), |(&first_offset, _)| first_offset);
+        // A follower may hear of the same producer's next transaction in the same append.
         ongoing.remove(&transaction.first_offset);
+        transaction.last_stable_offset =
+            ongoing.keys().next().copied().unwrap_or(transaction.last_offset.plus(1));
     }
 }
 

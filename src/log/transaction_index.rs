@@ -91,7 +91,8 @@ pub fn collect_aborted(
         if entry.last_offset >= from && entry.first_offset < upper_bound {
             transactions.push(entry);
         }
-        if entry.last_stable_offset >= upper_bound {
+        // Kafka's followers note a later one where a producer's next transaction came in the same append.
+        if entry.last_stable_offset.min(entry.last_offset.plus(1)) >= upper_bound {
             return CollectedAborts { transactions, is_complete: true };
         }
     }
@@ -150,5 +151,12 @@ mod tests {
         assert_eq!(producers(11, 13), (vec![2, 3], true));
         assert_eq!(producers(16, 22), (vec![3], false));
         assert_eq!(producers(21, 30), (vec![], false));
+    }
+
+    #[test]
+    fn a_stable_offset_beyond_the_marker_does_not_end_the_search() {
+        let index = [aborted(1, 0, 1, 3), aborted(1, 2, 4, 3)];
+        let collected = collect_aborted(index, Offset(2), Offset(3));
+        assert_eq!(collected.transactions, [index[1]]);
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::testing::*;
 use super::super::{EpochEndOffset, Log, LogError};
 use crate::model::{LeaderEpoch, Offset};
-use crate::records::{Batch, DownConversion, MessageFormat, down_convert};
+use crate::records::{Batch, DownConversion, MessageFormat, TransactionMarker, down_convert};
 use crate::runtime::fs::FileSystem;
 
 /// A batch as a leader of an epoch stored it.
@@ -83,6 +83,28 @@ fn a_file_of_epochs_that_says_nothing_is_written_again() {
         }
         assert_eq!(machine.read("leader-epoch-checkpoint"), b"0\n2\n0 0\n3 10\n", "{case}");
     }
+}
+
+/// Found by the simulation: consumers were shown what the second transaction had written. Kafka shows it as well.
+#[test]
+fn a_producers_next_transaction_in_the_same_append_is_not_passed_over() {
+    let at = |offset: i64, batch: Bytes| {
+        let mut bytes = batch.to_vec();
+        bytes[..8].copy_from_slice(&offset.to_be_bytes());
+        bytes
+    };
+    let machine = Machine::small_segments(1_000_000);
+    let (_, log) = machine.start_log();
+    let first = [at(0, transactional(1, 0, &["a"])), at(1, marker(1, TransactionMarker::Abort))];
+    let next = [at(2, transactional(1, 1, &["b"])), at(3, transactional(2, 0, &["c"]))];
+    append(&log, &[first, next].concat()).unwrap();
+    append(&log, &[at(4, marker(1, TransactionMarker::Abort))]).unwrap();
+    let aborted = |from, upper| -> Vec<(i64, i64, i64)> {
+        let found = log.aborted_transactions(Offset(from), Offset(upper)).unwrap();
+        found.iter().map(|it| (it.first_offset.0, it.last_offset.0, it.last_stable_offset.0)).collect()
+    };
+    assert_eq!(aborted(0, 2), [(0, 1, 2)]);
+    assert_eq!(aborted(2, 3), [(2, 4, 3)]);
 }
 
 /// A topic whose format was lowered: whoever asks for an epoch is told that there is none, before a restart and after.
