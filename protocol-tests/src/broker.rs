@@ -15,6 +15,15 @@ use crate::zookeeper::ZooKeeper;
 /// A start or stop that takes longer is a failure; it is no measure of speed.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// What Barnabas says at the start after a kill: a write that is killed may end at the end of any page, and a cleaner
+/// between two of its files.
+const AFTER_A_KILL: &[&str] = &[
+    "rebuilding an index that is missing or damaged",
+    "removing an index without records",
+    "cut an unfinished write off the store's log",
+    "cutting the log off at the first batch that is not sound",
+];
+
 /// One running server with a data folder and a port of its own. Dropping it stops the server, reads its log
 /// (Barnabas only) and removes the folder.
 pub struct Broker {
@@ -342,9 +351,10 @@ impl Broker {
         finished.stderr
     }
 
-    /// SIGKILL.
+    /// SIGKILL. The next start may say what it mends.
     #[track_caller]
     pub fn kill(&mut self) {
+        AFTER_A_KILL.iter().for_each(|text| self.allow_log(text));
         match self.running.take() {
             None => {}
             Some(Running::Barnabas(process)) => drop(process),

@@ -9,6 +9,7 @@ use wire::create_topics_request::{CreatableReplicaAssignment, CreatableTopic, Cr
 use wire::elect_leaders_request::{ElectLeadersRequest, TopicPartitions};
 use wire::metadata_response::MetadataResponsePartition;
 
+use crate::requests::LATEST;
 use crate::{Broker, Connection, Network, Server, ZooKeeper, wait_for};
 
 /// Brokers on one real ZooKeeper, of the same kind or of several. Dropping it stops all.
@@ -35,6 +36,9 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 impl Cluster {
+    /// Sessions that a busy machine does not end, for tests that expect everybody to stay.
+    pub const LONG_SESSIONS: (&'static str, &'static str) = ("zookeeper.session.timeout.ms", "6000");
+
     /// A ZooKeeper for brokers with these settings on top of the harness' own.
     #[track_caller]
     pub fn new(settings: &[(&str, &str)]) -> Cluster {
@@ -114,8 +118,14 @@ impl Cluster {
         broker.allow_log("the store's session was not closed");
         // A coordinator that loses its partition while it writes, or hears of that from a partition that its successor
         // has told of the end; the client asks the next one.
-        let lost = ["a transaction's state was not stored", "a later coordinator has ended the transaction"];
-        for text in ["the broker's id is taken", "moved all leaderships"].into_iter().chain(lost) {
+        let lost = [
+            "a transaction's state was not stored",
+            "a group's state was not stored",
+            "a later coordinator has ended the transaction",
+        ];
+        // A client asks for a coordinator while too few brokers are registered for the topic of coordinators.
+        let few = "a topic was not created for a client";
+        for text in ["the broker's id is taken", "moved all leaderships", few].into_iter().chain(lost) {
             broker.allow_log(text);
         }
         self.brokers.insert(id, broker);
@@ -240,9 +250,24 @@ impl Cluster {
             // The first attempt may have been carried out without an answer.
             (code == 0 || code == 36).then_some(())
         });
-        for (index, brokers) in partitions.iter().enumerate() {
-            self.wait_for_isr(name, i32::try_from(index).expect("few partitions"), brokers, 0);
+        for (index, brokers) in (0..).zip(partitions) {
+            self.wait_for_isr(name, index, brokers, 0);
+            self.wait_until_led(name, index);
         }
+    }
+
+    /// Waits until the partition's leader says itself that it leads: others may have heard of it before.
+    #[track_caller]
+    pub fn wait_until_led(&self, topic: &str, index: i32) {
+        wait_for(&format!("the word of the leader of {topic}-{index}"), || {
+            let leader = self.partition(topic, index, 0)?.leader_id;
+            let broker = self.brokers.get(&leader).filter(|broker| broker.is_running())?;
+            let mut connection = Connection::try_open(&broker.address())?;
+            connection.offset_at(topic, index, LATEST).ok()?;
+            let told = connection.try_metadata(Some(topic))?.topics.into_iter().next()?.partitions;
+            let own = told.into_iter().find(|partition| partition.partition_index == index)?;
+            (own.leader_id == leader).then_some(())
+        });
     }
 
     /// The controller, as another broker than `than` knows it.
@@ -329,6 +354,7 @@ impl Cluster {
             let _ = self.connect(self.controller(0)).try_call(1, &request);
             (self.partition(topic, index, 0)?.leader_id == leader).then_some(())
         });
+        self.wait_until_led(topic, index);
     }
 
     /// The bytes of a partition's first segment on a broker.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use wire::{Message, Reader, Request, ResponseHeader, Str, Writer, write_request};
 
 /// No answer within this time is a failure.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// One connection that speaks the protocol by hand: whole requests, or any bytes.
 pub struct Connection {

@@ -179,11 +179,20 @@ mod tests {
 
     fn open(proxy: &Proxy) -> (TcpStream, BufReader<TcpStream>) {
         let stream = TcpStream::connect(proxy.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         (stream.try_clone().unwrap(), BufReader::new(stream))
     }
 
     fn read(answers: &mut BufReader<TcpStream>) -> Option<String> {
+        read_within(Duration::from_secs(60), answers)
+    }
+
+    /// What has not come after a moment is held.
+    fn read_held(answers: &mut BufReader<TcpStream>) -> Option<String> {
+        read_within(Duration::from_millis(200), answers)
+    }
+
+    fn read_within(limit: Duration, answers: &mut BufReader<TcpStream>) -> Option<String> {
+        answers.get_ref().set_read_timeout(Some(limit)).unwrap();
         let mut line = String::new();
         answers.read_line(&mut line).ok().map(|_| line)
     }
@@ -196,12 +205,12 @@ mod tests {
         assert_eq!(read(&mut answers).as_deref(), Some("one\n"));
         proxy.hold(Held::Answers);
         writeln!(requests, "two").unwrap();
-        assert_eq!(read(&mut answers), None);
+        assert_eq!(read_held(&mut answers), None);
         proxy.hold(Held::Nothing);
         assert_eq!(read(&mut answers).as_deref(), Some("two\n"));
         proxy.hold(Held::Everything);
         writeln!(requests, "three").unwrap();
-        assert_eq!(read(&mut answers), None);
+        assert_eq!(read_held(&mut answers), None);
         proxy.cut();
         assert_eq!(read(&mut answers).as_deref(), Some(""), "the end");
         proxy.hold(Held::Nothing);

@@ -28,6 +28,10 @@ pub const LATEST: i64 = -1;
 /// The start of a log.
 pub const EARLIEST: i64 = -2;
 
+/// Unknown topic, no leader, not the leader: what a broker answers that has not heard of its leadership, or has not
+/// loaded the log.
+const DOES_NOT_LEAD_YET: [i16; 3] = [3, 5, 6];
+
 /// A topic of one replica with these configs.
 pub fn topic(name: &str, partitions: i32, configs: &[(&str, &str)]) -> CreatableTopic {
     let config = |(name, value): &(&str, &str)| CreatableTopicConfig {
@@ -108,11 +112,15 @@ impl Connection {
         self.wait_for_leaders(name, partitions);
     }
 
-    /// The metadata may tell of leaders that do not know themselves yet: these are asked.
+    /// The metadata may tell of leaders that do not know themselves yet, and leaders may know themselves before the
+    /// metadata tells of them: writes need both.
     #[track_caller]
     pub fn wait_for_leaders(&mut self, topic: &str, partitions: i32) {
         wait_for("leaders", || {
-            (0..partitions).all(|index| self.offset_at(topic, index, LATEST).is_ok()).then_some(())
+            (0..partitions).all(|index| self.offset_at(topic, index, LATEST).is_ok()).then_some(())?;
+            let told = self.metadata(Some(topic)).topics.into_iter().next()?.partitions;
+            let led = told.iter().filter(|partition| partition.error_code == 0).count();
+            (led >= usize::try_from(partitions).unwrap_or(0)).then_some(())
         });
     }
 
@@ -145,12 +153,16 @@ impl Connection {
         partitions
     }
 
-    /// Appends one batch and gives its first offset.
+    /// Appends one batch and gives its first offset. A broker that has just started, or has just been given the
+    /// leadership, is asked again until it leads: nothing is appended before.
     #[track_caller]
     pub fn append(&mut self, topic: &str, partition: i32, batch: &Batch) -> i64 {
-        let answer = self.produce(topic, vec![(partition, batch.encode())]).remove(0);
-        assert_eq!(answer.error_code, 0, "append to {topic}-{partition}: {answer:?}");
-        answer.base_offset
+        wait_for("the partition's leader", || {
+            let answer = self.produce(topic, vec![(partition, batch.encode())]).remove(0);
+            let is_early = DOES_NOT_LEAD_YET.contains(&answer.error_code);
+            assert!(is_early || answer.error_code == 0, "append to {topic}-{partition}: {answer:?}");
+            (!is_early).then_some(answer.base_offset)
+        })
     }
 
     /// Deletes the records of a partition before an offset; -1 = all of them.
@@ -178,9 +190,12 @@ impl Connection {
     /// The batches from one that holds `offset` on, as many as a megabyte holds.
     #[track_caller]
     pub fn fetch(&mut self, topic: &str, partition: i32, offset: i64) -> Vec<Batch> {
-        let answer = self.fetch_partition(topic, partition, offset);
-        assert_eq!(answer.error_code, 0, "Fetch {topic}-{partition} at {offset}");
-        batch::read(&record_bytes(&answer))
+        wait_for("the partition's leader", || {
+            let answer = self.fetch_partition(topic, partition, offset);
+            let is_early = DOES_NOT_LEAD_YET.contains(&answer.error_code);
+            assert!(is_early || answer.error_code == 0, "Fetch {topic}-{partition} at {offset}: {answer:?}");
+            (!is_early).then(|| batch::read(&record_bytes(&answer)))
+        })
     }
 
     /// Every batch of a partition from `offset` to its end.

@@ -30,7 +30,7 @@ use wire::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceDa
 
 const TOPIC: &str = "compacted";
 /// No acknowledgement within this time is a failure.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Three rounds of appends, each cleaned by both servers from the same files: what is left is equal batch for
 /// batch, the emptied ones and those with a delete horizon too. From the second round on the files were cleaned

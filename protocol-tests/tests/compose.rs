@@ -165,7 +165,7 @@ fn check_start(service: &Service) {
         command.args(["--override", setting]);
     }
     command.env("NO_COLOR", "1");
-    let finished = Process::start("barnabas", command, None).finish(Duration::from_secs(60));
+    let finished = Process::start("barnabas", command, None).finish(Duration::from_secs(120));
     assert!(finished.stderr.contains("no session with ZooKeeper within 200 ms"), "{}", finished.stderr);
     assert!(!finished.stderr.contains("has no effect"), "{}", finished.stderr);
 }

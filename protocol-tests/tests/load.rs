@@ -94,7 +94,6 @@ fn transactions_of_both_generations_are_committed_and_read() {
                 Ok(commits)
             });
             announce(&format!("load: {load:?}: {} commits/s", commits.per_s));
-            assert!(commits.per_s > 0.0);
         }
     }
 }

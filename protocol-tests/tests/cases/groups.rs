@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protocol_tests::batch::Codec;
@@ -277,8 +277,8 @@ fn a_member_that_is_lost_amid_a_rebalance_is_removed_after_its_session() {
     assert_eq!(stays.heartbeat(), code::NONE);
 }
 
-/// Three members of one round. The delay of a first round gathers them.
-const TOGETHER: (&str, &str) = ("group.initial.rebalance.delay.ms", "500");
+/// Three members of one round. The delay of a first round, which begins anew with each, gathers them.
+const TOGETHER: (&str, &str) = ("group.initial.rebalance.delay.ms", "3000");
 
 #[track_caller]
 fn join_together(members: &mut [Member]) -> Vec<JoinGroupResponse> {
@@ -344,7 +344,7 @@ fn next_round(members: &mut [Member]) -> Vec<JoinGroupResponse> {
 fn a_leader_that_never_syncs_is_not_waited_for_for_ever() {
     let broker = start(&[TOGETHER]);
     let mut members: Vec<Member> = (0..3)
-        .map(|_| Member { rebalance_timeout_ms: 1_000, ..Member::new(&broker.address(), "headless") })
+        .map(|_| Member { rebalance_timeout_ms: 5_000, ..Member::new(&broker.address(), "headless") })
         .collect();
     join_together(&mut members);
     let leader = members.iter().position(Member::is_leader).expect("a leader");
@@ -453,7 +453,7 @@ fn an_offset_expires_when_its_commit_says_so_and_minus_one_is_the_brokers_retent
     let mut connection = Connection::open(&broker.address());
     connection.create_topic(TOPIC, 1, &[]);
     commit_for(&mut connection, "default", -1);
-    commit_for(&mut connection, "short", 1_000);
+    commit_for(&mut connection, "short", 5_000);
     commit_for(&mut connection, "long", 3_600_000);
     let mut member = alone(&broker.address(), "alive");
     assert_eq!(member.commit(7), code::NONE);
@@ -639,7 +639,7 @@ fn a_monitor_of_the_offsets_topic_reads_what_is_stored_of_groups() {
     let broker = start(&[("offsets.retention.check.interval.ms", "100")]);
     let records = store_some_of_each(&broker);
     command.arg(broker.address());
-    let finished = Process::start("offsetstopic", command, None).finish(Duration::from_secs(60));
+    let finished = Process::start("offsetstopic", command, None).finish(Duration::from_secs(180));
     let text = finished.expect_success("offsetstopic").stdout;
     let printed: Vec<&str> = text.lines().collect();
     assert_eq!(printed.len(), records, "{text}");
@@ -660,6 +660,7 @@ fn a_coordinator_that_cannot_be_made_is_not_available_each_time() {
     let mut broker = Broker::start(&[("offsets.topic.replication.factor", "3")]);
     broker.allow_log("a topic was not created for a client");
     let mut connection = Connection::open(&broker.address());
+    let began = Instant::now();
     for version in 0..=4 {
         let request = FindCoordinatorRequest {
             key: if version < 4 { "g".into() } else { Str::default() },
@@ -675,9 +676,10 @@ fn a_coordinator_that_cannot_be_made_is_not_available_each_time() {
             assert_eq!(found, (code::COORDINATOR_NOT_AVAILABLE, -1, String::new()), "v{version}");
         }
     }
-    // A client asks ten times a second.
+    // A client asks ten times a second, and one line a second tells of it.
     let told = broker.log().lines().filter(|line| line.contains("WARN")).count();
-    assert!((1..10).contains(&told), "{told} warnings for 100 questions");
+    let seconds = usize::try_from(began.elapsed().as_secs()).expect("few seconds");
+    assert!((1..=seconds + 1).contains(&told), "{told} warnings for 100 questions in {seconds} s");
 }
 
 /// C048
@@ -685,7 +687,6 @@ fn a_coordinator_that_cannot_be_made_is_not_available_each_time() {
 fn a_fresh_broker_soon_has_a_coordinator() {
     let broker = Broker::start(&[]);
     let mut connection = Connection::open(&broker.address());
-    connection.set_limit(Duration::from_secs(30));
     connection.wait_for_coordinator("g");
     let request = FindCoordinatorRequest { key: "g".into(), ..Default::default() };
     let answer = connection.call(3, &request);

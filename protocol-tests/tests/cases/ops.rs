@@ -22,7 +22,7 @@ use wire::produce_request::ProduceRequest;
 use crate::{T0, code};
 
 const TOPIC: &str = "cases";
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn metadata() -> MetadataRequest {
     MetadataRequest { topics: Some(Vec::new()), ..Default::default() }
@@ -84,7 +84,7 @@ fn a_broker_out_of_descriptors_accepts_again_when_there_are_some() {
     let mut waiting = Vec::new();
     for _ in 0..10 {
         let mut connection = Connection::open(&address);
-        connection.set_limit(Duration::from_millis(if waiting.is_empty() { 3_000 } else { 50 }));
+        connection.set_limit(Duration::from_millis(if waiting.is_empty() { 10_000 } else { 50 }));
         match connection.try_call(1, &metadata()) {
             Ok(_) => accepted.push(connection),
             Err(CallError::NoAnswer) => waiting.push(connection),
@@ -98,7 +98,7 @@ fn a_broker_out_of_descriptors_accepts_again_when_there_are_some() {
     drop(waiting);
     wait_for("a new client to be served", || {
         let mut connection = Connection::open(&address);
-        connection.set_limit(Duration::from_secs(1));
+        connection.set_limit(Duration::from_secs(10));
         connection.try_call(1, &metadata()).is_ok().then_some(())
     });
 }

@@ -8,7 +8,7 @@ use protocol_tests::{Broker, Connection, Line, Process, command_exists, wait_for
 use wire::delete_topics_request::DeleteTopicsRequest;
 use wire::metadata_request::MetadataRequest;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const COUNT: usize = 40;
 /// Everything that is checked of a record.
 const FORMAT: &str = "%p|%o|%k|%h|%s\n";

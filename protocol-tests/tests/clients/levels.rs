@@ -71,7 +71,7 @@ fn read_with_kcat(address: &str) -> Vec<String> {
     let read = |level| {
         let mut command = Command::new("kcat");
         command.args(["-b", address, "-C", "-q", "-t", &name(level), "-p", "0", "-o", "beginning", "-e"]);
-        Process::start("kcat", command, None).finish(Duration::from_secs(60)).expect_success("kcat").stdout
+        Process::start("kcat", command, None).finish(Duration::from_secs(120)).expect_success("kcat").stdout
     };
     sorted_lines(&(1..=17).map(read).collect::<String>())
 }

@@ -17,7 +17,7 @@ fn any_broker_serves_administrators() {
     if !has_java() {
         return;
     }
-    let cluster = Cluster::of_three(&[]);
+    let cluster = Cluster::of_three(&[Cluster::LONG_SESSIONS]);
     let mut other = cluster.connect(other_than_controller(&cluster));
     let mut topic = protocol_tests::requests::topic("t", 1, &[("retention.ms", "1000000")]);
     topic.replication_factor = 3;
@@ -73,19 +73,28 @@ fn the_topics_tool_works_through_any_broker() {
     if !has_java() {
         return;
     }
-    let mut cluster = Cluster::of_three(&[]);
+    let mut cluster = Cluster::of_three(&[Cluster::LONG_SESSIONS]);
     let mut tools = Tools::of("4.3.1");
     for id in 1..=3 {
         let (at, name) = (cluster.broker(id).address(), format!("from-{id}"));
         let on = ["--bootstrap-server", &*at, "--topic", &*name];
         let create = ["--create", "--partitions", "2", "--replication-factor", "3"];
         tools.run("kafka-topics", &[&on[..], &create].concat());
+        // The controller has decided when the tool is told; this broker may hear of it a moment later.
+        wait_until_described(&mut tools, &on, "PartitionCount: 2");
         tools.run("kafka-topics", &[&on[..], &["--alter", "--partitions", "4"]].concat());
-        let described = tools.run("kafka-topics", &[&on[..], &["--describe"]].concat());
-        assert!(
-            described.contains("PartitionCount: 4") && described.contains("ReplicationFactor: 3"),
-            "{described}"
-        );
+        let described = wait_until_described(&mut tools, &on, "PartitionCount: 4");
+        assert!(described.contains("ReplicationFactor: 3"), "{described}");
         tools.run("kafka-topics", &[&on[..], &["--delete"]].concat());
     }
+}
+
+/// Describes the topic until the description has this in it, and gives it.
+#[track_caller]
+fn wait_until_described(tools: &mut Tools, on: &[&str], text: &str) -> String {
+    wait_for(text, || {
+        let run = tools.start("kafka-topics", &[on, &["--describe"]].concat());
+        let described = tools.finish_with_any_status(run).stdout;
+        described.contains(text).then_some(described)
+    })
 }

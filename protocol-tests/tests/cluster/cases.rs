@@ -26,8 +26,7 @@ use wire::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
 
 /// Create times of records: 2023-11-14.
 const T0: i64 = 1_700_000_000_000;
-/// Sessions that a busy machine does not end.
-const SETTINGS: &[(&str, &str)] = &[("zookeeper.session.timeout.ms", "6000")];
+const SETTINGS: &[(&str, &str)] = &[Cluster::LONG_SESSIONS];
 const NONE: i16 = 0;
 const LEADER_NOT_AVAILABLE: i16 = 5;
 const NOT_LEADER_OR_FOLLOWER: i16 = 6;

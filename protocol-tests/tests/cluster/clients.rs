@@ -214,7 +214,7 @@ fn franz_gos_own_test_of_groups_passes() {
         Ok(command) => command,
         Err(missing) => return left_out("franz-go's tests", &missing),
     };
-    let cluster = Cluster::of_three(&[]);
+    let cluster = Cluster::of_three(&[Cluster::LONG_SESSIONS]);
     let count = format!("-test.count={}", scaled(GROUP_RUNS));
     tests.args(["-test.run=^TestGroupETL$", "-test.v", "-test.timeout=30m", &count]);
     let environment = [

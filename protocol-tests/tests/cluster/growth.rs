@@ -21,7 +21,7 @@ fn a_cluster_grows_and_shrinks_under_load() {
     if !has_java() {
         return;
     }
-    let cluster = Cluster::of_three(&[("min.insync.replicas", "2")]);
+    let cluster = Cluster::of_three(&[("min.insync.replicas", "2"), Cluster::LONG_SESSIONS]);
     cluster.create_topic("t", &[&[1, 2, 3]]);
     let spread: Vec<Vec<i32>> =
         (0..PARTITIONS).map(|index| (0..3).map(|at| (index + at) % 3 + 1).collect()).collect();
@@ -78,7 +78,7 @@ fn move_half(cluster: &mut Cluster) {
     let (plan, at) = (plan.display().to_string(), cluster.broker(3).address());
     let on = ["--bootstrap-server", &*at, "--reassignment-json-file", &*plan];
     tools.run("kafka-reassign-partitions", &[&on[..], &["--execute", "--throttle", "5000000"]].concat());
-    wait_within(Duration::from_secs(120), "the end of the reassignment", || {
+    wait_within(Duration::from_secs(240), "the end of the reassignment", || {
         let verified = tools.run("kafka-reassign-partitions", &[&on[..], &["--verify"]].concat());
         verified.contains("Clearing topic-level throttles").then_some(())
     });

@@ -30,7 +30,7 @@ fn a_kafka_of_an_old_level_controls() {
     if !has_java() {
         return;
     }
-    let mut cluster = Cluster::new(OLD);
+    let mut cluster = Cluster::new(&[OLD, &[Cluster::LONG_SESSIONS]].concat());
     cluster.add(3, Server::named("kafka-3.9.2"));
     cluster.add(1, Server::Barnabas);
     cluster.add(2, Server::Barnabas);

@@ -40,7 +40,7 @@ pub struct Session {
 pub const NO_ANSWER: &str = "no answer";
 
 /// Nothing that the script asks for takes longer than its own timeouts.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn connect(address: &str) -> Connection {
     let mut connection = Connection::open(address);

@@ -239,7 +239,7 @@ fn a_log_directory_that_fails_takes_its_replicas_along_and_no_others() {
     }
     let http_port = free_port();
     let http = format!("127.0.0.1:{}", http_port.number);
-    let mut cluster = Cluster::new(&CHECKPOINTS_SOON);
+    let mut cluster = Cluster::new(&[&CHECKPOINTS_SOON[..], &[Cluster::LONG_SESSIONS]].concat());
     for id in 1..=2 {
         cluster.add_with_two_folders(id);
         allow_failures(cluster.broker(id));
@@ -262,8 +262,10 @@ fn a_log_directory_that_fails_takes_its_replicas_along_and_no_others() {
     for index in 0..4 {
         if lost.contains(&index) {
             assert_eq!(cluster.leader("t", index, 1), 2);
-            let partition = cluster.partition("t", index, 0).expect("the partition");
-            assert_eq!(partition.offline_replicas, [1]);
+            // The broker with the failed directory may hear of it last.
+            wait_for("the offline replica", || {
+                (cluster.partition("t", index, 0)?.offline_replicas == [1]).then_some(())
+            });
             let refused = first.produce("t", vec![(index, Batch::of("x", 1, T0).encode())])[0].error_code;
             assert_eq!(refused, KAFKA_STORAGE_ERROR);
             assert_eq!(first.fetch_partition("t", index, 0).error_code, KAFKA_STORAGE_ERROR);
@@ -280,9 +282,9 @@ fn a_log_directory_that_fails_takes_its_replicas_along_and_no_others() {
     }
     let offline: Vec<i16> = log_dirs(&mut first).iter().map(|dir| dir.error_code).collect();
     assert_eq!(offline, [NONE, KAFKA_STORAGE_ERROR]);
-    assert_eq!(metric(&http, "barnabas_offline_replicas"), Some(2.0));
+    wait_for("the offline replicas", || (metric(&http, "barnabas_offline_replicas")? == 2.0).then_some(()));
     let is_online = format!("barnabas_log_dir_online{{dir=\"{}\"}}", failed.display());
-    assert_eq!(metric(&http, &is_online), Some(0.0));
+    wait_for("the directory to be offline", || (metric(&http, &is_online)? == 0.0).then_some(()));
     let log = cluster.broker(1).log();
     for line in
         ["the log directory is offline from now on", "a log directory has failed: its replicas are offline"]
@@ -326,7 +328,7 @@ fn the_last_log_directory_that_fails_ends_the_broker() {
         }
         None::<()>
     });
-    let finished = process.finish(Duration::from_secs(60));
+    let finished = process.finish(Duration::from_secs(120));
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
     assert!(finished.stderr.contains("all log directories have failed"), "{}", finished.stderr);
 }
@@ -345,7 +347,7 @@ fn the_first_directory_that_fails_takes_the_store_along_and_no_other_directory()
     }
     let mut connection = Connection::open(&broker.address());
     connection.create_topic("t", 2, &[]);
-    connection.wait_for_coordinator("a");
+    ["a", "b", "c", "d"].into_iter().for_each(|group| connection.wait_for_coordinator(group));
     for partition in 0..2 {
         connection.append("t", partition, &Batch::of("before", 3, T0));
     }
@@ -373,9 +375,14 @@ fn the_first_directory_that_fails_takes_the_store_along_and_no_other_directory()
         assert!(written < 50, "the store does not fail");
     }
     wait_for("the word of it", || (metric(&http, "barnabas_store_connected")? == 0.0).then_some(()));
-    let (status, text) = page(&http, "/readyz").expect("a page");
-    assert!(status == 503 && text.contains("store: failed"), "{text}");
-    assert!(broker.log().contains("serving on without the store: it is opened again with the next start"));
+    wait_for("the page to tell of it", || {
+        let (status, text) = page(&http, "/readyz")?;
+        (status == 503 && text.contains("store: failed")).then_some(())
+    });
+    wait_for("the log to tell of it", || {
+        let text = "serving on without the store: it is opened again with the next start";
+        broker.log().contains(text).then_some(())
+    });
 
     // A connection of its own, as of a client that comes now.
     let mut connection = Connection::open(&broker.address());
@@ -496,7 +503,7 @@ fn a_kafka_controller_gives_the_replicas_of_a_failed_directory_other_leaders() {
             return left_out("a failed directory under Kafka", &format!("this machine has no {needed}"));
         }
     }
-    let mut cluster = Cluster::new(&CHECKPOINTS_SOON);
+    let mut cluster = Cluster::new(&[&CHECKPOINTS_SOON[..], &[Cluster::LONG_SESSIONS]].concat());
     cluster.add(2, Server::named("kafka-3.9.2"));
     cluster.add_with_two_folders(1);
     allow_failures(cluster.broker(1));

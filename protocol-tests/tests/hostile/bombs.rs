@@ -18,7 +18,7 @@ const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// What is not answered within this time is never answered. Unoptimised builds inflate slowly.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Nor does anybody else wait so long: inflating holds up no worker that others need.
-const OTHERS_LIMIT: Duration = Duration::from_secs(20);
+const OTHERS_LIMIT: Duration = Duration::from_secs(60);
 
 const CORRUPT_MESSAGE: i16 = 2;
 const MESSAGE_TOO_LARGE: i16 = 10;

@@ -16,7 +16,7 @@ const REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How much the broker may have grown at its peak. All that is announced here is a hundred times as much.
 const GROWTH_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// How long a connection that is to be closed may stay open.
-const CLOSE_LIMIT: Duration = Duration::from_secs(20);
+const CLOSE_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn hostile_input_harms_nobody_but_its_sender() {

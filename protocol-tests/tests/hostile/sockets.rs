@@ -25,7 +25,7 @@ fn check_growth(broker: &Broker, before: u64) {
 /// R06
 #[test]
 fn a_silent_connection_is_closed_when_it_has_been_idle_for_too_long() {
-    let broker = Broker::start(&[("connections.max.idle.ms", "300")]);
+    let broker = Broker::start(&[("connections.max.idle.ms", "2000")]);
     let address = broker.address();
     closes(&address, "nothing at all", &[]);
     closes(&address, "half of the size", &[0, 0]);

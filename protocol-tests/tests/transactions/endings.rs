@@ -45,7 +45,7 @@ fn an_abandoned_transaction_is_aborted_after_its_timeout() {
     let mut reader = Connection::open(&broker.address());
     reader.create_topic("t", 1, &[]);
     // Longer than a slow machine takes from its begin to the look at it.
-    let mut producer = Producer::with_timeout(&broker.address(), "abandoned", 5_000);
+    let mut producer = Producer::with_timeout(&broker.address(), "abandoned", 10_000);
     producer.begin("t", &[0]);
     producer.write("t", 0, "x", 2);
     assert_eq!(positions(&mut reader, "t", 0), (0, 2));
@@ -84,9 +84,9 @@ fn a_kill_between_decision_and_markers_leaves_one_marker_a_transaction() {
             assert_eq!(producer.end(version, commits), code::NONE);
             broker.kill();
             broker.start_again();
+            Connection::open(&broker.address()).wait_for_leaders("t", 3);
         }
         let mut connection = Connection::open(&broker.address());
-        connection.wait_for_leaders("t", 3);
         // Nothing is open, and the next transaction of the id works.
         let mut producer = Producer::new(&broker.address(), "killed");
         producer.begin("t", &[0]);

@@ -5,8 +5,8 @@ mod three_brokers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use protocol_tests::batch::{self, Batch};
-use protocol_tests::requests::produce_request;
+use protocol_tests::batch::Batch;
+use protocol_tests::requests::{produce_request, values};
 use protocol_tests::{
     Broker, Connection, Server, Znode, ZooKeeper, has_java, has_program, kafka_tool, wait_for,
 };
@@ -15,7 +15,6 @@ use serde_json::Value;
 use wire::create_partitions_request::{CreatePartitionsRequest, CreatePartitionsTopic};
 use wire::create_topics_request::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use wire::delete_topics_request::DeleteTopicsRequest;
-use wire::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use wire::find_coordinator_request::FindCoordinatorRequest;
 use wire::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
@@ -27,7 +26,7 @@ const SHORT_SESSIONS: &[&str] = &["tickTime=500"];
 const MESSAGE_TOO_LARGE: i16 = 10;
 const SESSION_TIMEOUT: (&str, &str) = ("zookeeper.session.timeout.ms", "1500");
 /// A server that has just started may take its time.
-const CONNECTION_TIMEOUT: (&str, &str) = ("zookeeper.connection.timeout.ms", "30000");
+const CONNECTION_TIMEOUT: (&str, &str) = ("zookeeper.connection.timeout.ms", "60000");
 /// What the broker says of an ensemble that is out of reach.
 const OUTAGE: &[&str] = &["lost the connection to ZooKeeper", "has expired", "joining the cluster again"];
 
@@ -191,18 +190,7 @@ fn produced(connection: &mut Connection, topic: &str, text: &str) -> i16 {
 }
 
 fn consume(connection: &mut Connection, topic: &str) -> Vec<String> {
-    let partition = FetchPartition { partition_max_bytes: 1 << 20, ..Default::default() };
-    let topic = FetchTopic { topic: topic.into(), partitions: vec![partition], ..Default::default() };
-    let request =
-        FetchRequest { max_bytes: 1 << 20, topics: vec![topic], replica_id: -1, ..Default::default() };
-    let response = connection.call(11, &request);
-    let records = response.responses[0].partitions[0].records.clone();
-    let bytes = match records {
-        Some(wire::Records::Bytes(bytes)) => bytes,
-        other => panic!("records came as {other:?}"),
-    };
-    let records = batch::read(&bytes).into_iter().flat_map(|batch| batch.records);
-    records.map(|record| String::from_utf8_lossy(&record.value.unwrap_or_default()).into_owned()).collect()
+    values(&connection.fetch_all(topic, 0, 0))
 }
 
 fn start_on(zookeeper: &ZooKeeper) -> Broker {
@@ -235,7 +223,7 @@ fn data_flow_while_zookeeper_is_down_and_the_broker_stops_without_it() {
     zookeeper.start_again();
     create_topic(&mut connection, "later", 1, &[]);
     produce(&mut connection, "later", "after");
-    assert!(registration(&zookeeper).is_some());
+    wait_for("the registration", || registration(&zookeeper));
     zookeeper.stop();
     broker.allow_log("the store's session was not closed");
     broker.allow_log("the broker's id is taken");
@@ -279,13 +267,16 @@ fn a_killed_broker_waits_for_its_old_session_and_a_live_id_is_refused() {
         return;
     }
     let zookeeper = ZooKeeper::start(SHORT_SESSIONS);
-    let mut broker = start_on(&zookeeper);
+    let connect = ("zookeeper.connect", &*zookeeper.address());
+    // A session that a busy machine does not end: the live broker is to be the same all the time.
+    let settings = [connect, ("zookeeper.session.timeout.ms", "6000"), CONNECTION_TIMEOUT];
+    let mut broker = Broker::start_as(Server::Barnabas, &settings);
+    broker.allow_log("lost the connection to ZooKeeper");
     broker.allow_log("the broker's id is taken");
     broker.kill();
     broker.start_again();
     let alive = registration(&zookeeper).expect("the broker is registered");
-    let connect = ("zookeeper.connect", &*zookeeper.address());
-    let mut other = Broker::prepare(&[connect, SESSION_TIMEOUT, CONNECTION_TIMEOUT]);
+    let mut other = Broker::prepare(&settings);
     other.allow_log("the broker's id is taken");
     let said = other.start_refused();
     assert!(said.contains("a live broker is registered with id 1 already"), "{said}");
@@ -334,7 +325,10 @@ fn three_brokers_show_each_other_and_elect_another_controller() {
         .into_iter()
         .map(|id| {
             let settings = [connect, SESSION_TIMEOUT, CONNECTION_TIMEOUT, ("broker.id", id)];
-            Broker::start_as(Server::Barnabas, &settings)
+            let mut broker = Broker::start_as(Server::Barnabas, &settings);
+            OUTAGE.iter().for_each(|text| broker.allow_log(text));
+            broker.allow_log("moved all leaderships");
+            broker
         })
         .collect();
     wait_for("three brokers on each", || {
@@ -381,7 +375,9 @@ fn old_tools_work_through_zookeeper() {
     run("kafka-topics", &["--alter", "--topic", "old", "--partitions", "3"]);
     wait_for("its third partition", || (partitions() == Some(3)).then_some(()));
     // The tool writes no topic id when it creates a topic: the controller adds one.
-    assert!(zookeeper.dump("")["/brokers/topics/old"].data.contains("topic_id"));
+    wait_for("the topic's id", || {
+        zookeeper.dump("")["/brokers/topics/old"].data.contains("topic_id").then_some(())
+    });
     run(
         "kafka-configs",
         &[
