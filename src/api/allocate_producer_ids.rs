@@ -5,7 +5,7 @@
 //!
 //! Versions: 0.
 
-use tracing::error;
+use tracing::{debug, error};
 use wire::{AllocateProducerIdsRequest, AllocateProducerIdsResponse};
 
 use super::{ErrorCode, RequestContext, Services};
@@ -46,7 +46,11 @@ async fn allocate(
         BrokerError::StaleEpoch => ErrorCode::StaleBrokerEpoch,
     })?;
     services.admin.allocate_producer_ids(broker).await.map_err(|error| {
-        error!(broker_id = broker.0, %error, "a broker got no producer ids");
+        if error.will_pass() {
+            debug!(broker_id = broker.0, %error, "a broker got no producer ids");
+        } else {
+            error!(broker_id = broker.0, %error, "a broker got no producer ids");
+        }
         ErrorCode::UnknownServerError
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::error;
+use tracing::{debug, error};
 
 use super::error_code::txn_error;
 use super::groups::client_host;
@@ -85,7 +85,11 @@ pub(super) async fn fresh_producer_id(
     context: &RequestContext,
 ) -> Result<ProducerId, TxnError> {
     let producer_id = services.producer_ids.next().await.map_err(|error| {
-        error!(%error, "a producer got no id");
+        if error.will_pass() {
+            debug!(%error, "a producer got no id");
+        } else {
+            error!(%error, "a producer got no id");
+        }
         TxnError::CoordinatorNotAvailable
     })?;
     services.metrics.producer_ids_given.increment(&context.principal().to_string());

@@ -71,7 +71,13 @@ impl Membership {
                         return Some(session);
                     }
                     Err(error) => {
-                        error!(%error, "the broker is not registered");
+                        match error {
+                            // The session says so itself, and the next one is on its way.
+                            RegistrationError::Store { source: StoreError::SessionExpired } => {
+                                info!("the session expired before the broker was registered in it");
+                            }
+                            error => error!(%error, "the broker is not registered"),
+                        }
                         // Its ephemeral nodes must not stay behind; when this fails they expire.
                         let _ = session.close().await;
                     }

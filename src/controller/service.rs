@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::candidacy::{self, Outcome, Term};
 use super::core::{
@@ -548,7 +548,8 @@ impl Reign<'_> {
                 Ok(())
             }
             Err(ControlRefusal::StaleControllerEpoch) => {
-                warn!(broker_id = from.0, "the broker has heard of a later controller");
+                // The end of the session, or the word of the other, follows and ends this one.
+                info!(broker_id = from.0, "the broker has heard of a later controller");
                 Ok(())
             }
         }

@@ -9,8 +9,8 @@ use tokio::time::{sleep, sleep_until};
 
 use super::runtime::Shared;
 use super::{
-    Appended, Deadline, EncodedRecord, Now, Outcome, Replayed, ReplyToken, Shard, TransactionalWriter, Write,
-    WriteError,
+    Appended, Deadline, EncodedRecord, Now, Outcome, ReadError, Replayed, ReplyToken, Shard,
+    TransactionalWriter, Write, WriteError,
 };
 use crate::coordination::BoxFuture;
 use crate::model::{LeaderEpoch, Offset, TopicPartition};
@@ -110,8 +110,16 @@ impl<S: Shard> ShardTask<S> {
     /// Reads the log until it succeeds: a coordinator that gave up would leave its groups without one.
     async fn load(&mut self) {
         while let Err(reason) = self.try_load().await {
-            let partition = &self.topic_partition;
-            tracing::warn!(%partition, leader_epoch = %self.leader_epoch, %reason, "loading the coordinator");
+            let (partition, leader_epoch) = (&self.topic_partition, self.leader_epoch);
+            match reason {
+                // The leadership went while it was loaded: whoever took it says so, and stops this.
+                ReadError::NotLeaderOfShard => {
+                    tracing::debug!(%partition, %leader_epoch, %reason, "loading the coordinator");
+                }
+                ReadError::Unreadable { .. } => {
+                    tracing::warn!(%partition, %leader_epoch, %reason, "loading the coordinator");
+                }
+            }
             self.shard = (self.shared.parts.new_shard)(partition.partition);
             sleep(LOAD_RETRY).await;
         }
@@ -122,7 +130,7 @@ impl<S: Shard> ShardTask<S> {
         self.is_loaded.store(true, Ordering::Release);
     }
 
-    async fn try_load(&mut self) -> Result<(), super::ReadError> {
+    async fn try_load(&mut self) -> Result<(), ReadError> {
         let mut damage: Option<(u64, RecordsError)> = None;
         let shard = &mut self.shard;
         let mut visit = |bytes: Bytes| {

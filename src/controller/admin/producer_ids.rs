@@ -22,6 +22,13 @@ pub enum ProducerIdsError {
     Store { source: StoreError },
 }
 
+impl ProducerIdsError {
+    /// The session is over, which the broker has said: it joins again, and whoever wants ids asks again.
+    pub fn will_pass(&self) -> bool {
+        matches!(self, ProducerIdsError::Store { source: StoreError::SessionExpired })
+    }
+}
+
 impl Admin {
     /// A block of producer ids that nobody else gets.
     pub async fn allocate_producer_ids(&self, to: BrokerId) -> Result<ProducerIdBlock, ProducerIdsError> {
