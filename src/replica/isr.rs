@@ -1,7 +1,5 @@
 //! Which replicas have what the leader has: followers' positions, the ISR and its changes, the high watermark. Pure.
 
-use std::collections::BTreeMap;
-
 use crate::metadata::control::IsrMember;
 use crate::model::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, Timestamp};
 
@@ -41,7 +39,8 @@ pub struct InSync {
     me: BrokerId,
     committed: Vec<BrokerId>,
     pending: Option<Vec<IsrMember>>,
-    followers: BTreeMap<BrokerId, Follower>,
+    /// By id. There are few, of ten thousand partitions: a tree's first node has room for eleven.
+    followers: Box<[(BrokerId, Follower)]>,
     leader_epoch: LeaderEpoch,
 }
 
@@ -91,15 +90,16 @@ impl InSync {
     ) {
         let known = match self.leader_epoch == leader_epoch && self.me == me {
             true => std::mem::take(&mut self.followers),
-            false => BTreeMap::new(),
+            false => Box::default(),
         };
-        let others = replicas.iter().filter(|&&id| id != me);
-        self.followers = others
-            .map(|id| {
-                let unknown = Follower::unknown(isr.contains(id), now);
-                (*id, known.get(id).copied().unwrap_or(unknown))
-            })
-            .collect();
+        let mut others: Vec<BrokerId> = replicas.iter().copied().filter(|&id| id != me).collect();
+        others.sort_unstable();
+        others.dedup();
+        let followers = others.into_iter().map(|id| {
+            let unknown = Follower::unknown(isr.contains(&id), now);
+            (id, find(&known, id).copied().unwrap_or(unknown))
+        });
+        self.followers = followers.collect();
         self.me = me;
         self.leader_epoch = leader_epoch;
         self.committed = isr.to_vec();
@@ -111,8 +111,13 @@ impl InSync {
         *self = InSync::default();
     }
 
-    pub fn followers(&self) -> &BTreeMap<BrokerId, Follower> {
+    /// By id.
+    pub fn followers(&self) -> &[(BrokerId, Follower)] {
         &self.followers
+    }
+
+    pub fn follower(&self, id: BrokerId) -> Option<&Follower> {
+        find(&self.followers, id)
     }
 
     pub fn is_pending(&self) -> bool {
@@ -136,7 +141,9 @@ impl InSync {
 
     /// Notes a fetch. `false` = the replica is not one of this partition's, or has been registered anew since it asked.
     pub fn record(&mut self, replica: BrokerId, progress: &Progress) -> bool {
-        let Some(follower) = self.followers.get_mut(&replica) else { return false };
+        let Some((_, follower)) = self.followers.iter_mut().find(|(id, _)| *id == replica) else {
+            return false;
+        };
         let is_late = progress.broker_epoch.is_some() && progress.broker_epoch < follower.broker_epoch;
         if !is_late {
             follower.advance(progress);
@@ -147,7 +154,7 @@ impl InSync {
     /// Under the registrations that the members' last fetches told of: a change that is asked for later must not take in who
     /// has come back meanwhile.
     fn propose(&mut self, isr: &[BrokerId]) {
-        let epoch_of = |id: BrokerId| self.followers.get(&id).and_then(|follower| follower.broker_epoch);
+        let epoch_of = |id: BrokerId| self.follower(id).and_then(|follower| follower.broker_epoch);
         let member = |&id: &BrokerId| IsrMember { id, broker_epoch: epoch_of(id) };
         self.pending = Some(isr.iter().map(member).collect());
     }
@@ -161,8 +168,8 @@ impl InSync {
         lag_max_ms: i64,
         is_alive: impl Fn(BrokerId) -> bool,
     ) -> Offset {
-        let counts = |(id, follower): &(&BrokerId, &Follower)| {
-            self.is_in_maximal(**id) || (follower.is_caught_up(leader_end, now, lag_max_ms) && is_alive(**id))
+        let counts = |(id, follower): &&(BrokerId, Follower)| {
+            self.is_in_maximal(*id) || (follower.is_caught_up(leader_end, now, lag_max_ms) && is_alive(*id))
         };
         let counted = self.followers.iter().filter(counts);
         counted.map(|(_, follower)| follower.log_end_offset).min().unwrap_or(leader_end).min(leader_end)
@@ -180,7 +187,7 @@ impl InSync {
         if self.is_pending() || self.committed.contains(&replica) || !is_alive {
             return None;
         }
-        let end = self.followers.get(&replica)?.log_end_offset;
+        let end = self.follower(replica)?.log_end_offset;
         if end < high_watermark || end < epoch_start {
             return None;
         }
@@ -201,7 +208,7 @@ impl InSync {
             return None;
         }
         let is_behind = |id: &BrokerId| {
-            self.followers.get(id).is_some_and(|follower| !follower.is_caught_up(leader_end, now, lag_max_ms))
+            self.follower(*id).is_some_and(|follower| !follower.is_caught_up(leader_end, now, lag_max_ms))
         };
         let isr: Vec<BrokerId> = self.committed.iter().copied().filter(|id| !is_behind(id)).collect();
         if isr.len() == self.committed.len() {
@@ -221,6 +228,10 @@ impl InSync {
     pub fn abandon(&mut self) {
         self.pending = None;
     }
+}
+
+fn find(followers: &[(BrokerId, Follower)], id: BrokerId) -> Option<&Follower> {
+    followers.iter().find(|(known, _)| *known == id).map(|(_, follower)| follower)
 }
 
 #[cfg(test)]
@@ -279,7 +290,7 @@ mod tests {
         let mut in_sync = leading(&[1, 2]);
         fetch(&mut in_sync, 2, 5, 2_000, 10);
         fetch(&mut in_sync, 2, 10, 2_090, 20);
-        assert_eq!(in_sync.followers()[&BrokerId(2)].last_caught_up, Timestamp(2_000));
+        assert_eq!(in_sync.follower(BrokerId(2)).unwrap().last_caught_up, Timestamp(2_000));
         assert_eq!(in_sync.propose_leave(Offset(20), Timestamp(2_100), LAG_MAX_MS), None);
         let left = in_sync.propose_leave(Offset(20), Timestamp(2_101), LAG_MAX_MS);
         assert_eq!(left, Some(ids(&[1])));
@@ -320,9 +331,9 @@ mod tests {
         fetch(&mut in_sync, 2, 10, 1_000, 10);
         let all = ids(&[1, 2, 3]);
         in_sync.take_role(BrokerId(1), EPOCH, &ids(&[1, 2]), &all, Timestamp(2_000));
-        assert_eq!(in_sync.followers()[&BrokerId(2)].log_end_offset, Offset(10));
+        assert_eq!(in_sync.follower(BrokerId(2)).unwrap().log_end_offset, Offset(10));
         in_sync.take_role(BrokerId(1), LeaderEpoch(4), &all, &all, Timestamp(3_000));
-        assert_eq!(in_sync.followers()[&BrokerId(2)].log_end_offset, Offset::NONE);
+        assert_eq!(in_sync.follower(BrokerId(2)).unwrap().log_end_offset, Offset::NONE);
         assert_eq!(in_sync.propose_leave(Offset(10), Timestamp(3_100), LAG_MAX_MS), None);
     }
 
@@ -342,7 +353,7 @@ mod tests {
         in_sync.propose_join(BrokerId(3), Offset(10), Offset::ZERO, true);
         assert!(in_sync.record(BrokerId(3), &progress(70, 0)));
         assert!(!in_sync.record(BrokerId(3), &progress(40, 10)), "of its earlier life");
-        assert_eq!(in_sync.followers()[&BrokerId(3)].log_end_offset, Offset(0));
+        assert_eq!(in_sync.follower(BrokerId(3)).unwrap().log_end_offset, Offset(0));
         let joining = IsrMember { id: BrokerId(3), broker_epoch: Some(BrokerEpoch(40)) };
         assert_eq!(in_sync.pending(), Some([BrokerId(1).into(), joining].as_slice()));
     }

@@ -153,7 +153,7 @@ impl Partition {
         let is_alive = self.replication.metadata.image().broker(replica).is_some();
         let (joins, starts_elsewhere) = {
             let mut in_sync = self.in_sync.lock();
-            let known = in_sync.followers().get(&replica).map(|follower| follower.log_start_offset);
+            let known = in_sync.follower(replica).map(|follower| follower.log_start_offset);
             let progress = Progress { broker_epoch, fetch_offset, log_start_offset, at: now, leader_end };
             if !in_sync.record(replica, &progress) {
                 return;
@@ -293,7 +293,7 @@ impl Partition {
         let near = in_sync.followers().iter().filter(|(id, follower)| {
             let has_offset =
                 follower.log_start_offset <= fetch_offset && fetch_offset <= follower.log_end_offset;
-            role.isr.contains(id) && has_offset && is_near(**id)
+            role.isr.contains(id) && has_offset && is_near(*id)
         });
         let best = near.max_by_key(|(_, follower)| (follower.log_end_offset, follower.last_caught_up));
         best.map(|(id, _)| *id)
@@ -303,7 +303,7 @@ impl Partition {
     pub fn low_watermark(&self) -> Offset {
         let image = self.replication.metadata.image();
         let in_sync = self.in_sync.lock();
-        let followers = in_sync.followers().iter().filter(|(id, _)| image.broker(**id).is_some());
+        let followers = in_sync.followers().iter().filter(|(id, _)| image.broker(*id).is_some());
         let starts = followers.map(|(_, follower)| follower.log_start_offset);
         starts.chain([self.log().log_start_offset()]).min().unwrap_or(Offset::ZERO)
     }
