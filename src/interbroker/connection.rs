@@ -1,9 +1,10 @@
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use snafu::ResultExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -50,7 +51,7 @@ struct Waiting {
     is_over: bool,
 }
 
-/// A frame up to this size is given its memory at once. Peers are brokers that this one has chosen to connect to, and
+/// A frame is given so much of its memory at once. Peers are brokers that this one has chosen to connect to, and
 /// their answers are bounded by what they were asked for; a stray peer costs no more than this.
 const RESERVED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -138,10 +139,10 @@ impl Drop for Connection {
 }
 
 /// Hands each answer to the one who waits for it. Ends with an error, or when an answer is nobody's.
-async fn read_answers(mut read: ReadHalf, waiting: &Mutex<Waiting>) -> io::Result<()> {
-    let mut buffer = BytesMut::with_capacity(64 * 1024);
+async fn read_answers(read: ReadHalf, waiting: &Mutex<Waiting>) -> io::Result<()> {
+    let mut frames = Frames::new(read);
     loop {
-        let frame = read_frame(&mut read, &mut buffer).await?;
+        let frame = frames.next().await?;
         let Some(correlation_id) = frame.first_chunk().map(|bytes| i32::from_be_bytes(*bytes)) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -154,21 +155,124 @@ async fn read_answers(mut read: ReadHalf, waiting: &Mutex<Waiting>) -> io::Resul
     }
 }
 
-async fn read_frame(read: &mut ReadHalf, buffer: &mut BytesMut) -> io::Result<Bytes> {
-    fill(read, buffer, 4).await?;
-    let prefix = buffer.split_to(4);
-    let size = prefix.first_chunk().map_or(-1, |bytes| i32::from_be_bytes(*bytes));
-    let size = usize::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    buffer.reserve(size.saturating_sub(buffer.len()).min(RESERVED_BYTES_MAX));
-    fill(read, buffer, size).await?;
-    Ok(buffer.split_to(size).freeze())
+/// What a peer sends, frame by frame.
+///
+/// A follower is done with a frame before it asks for the next one, so that the memory of one large frame serves for all:
+/// it is asked for only when the next has begun to arrive, and nothing behind a large frame is read along with it.
+struct Frames {
+    read: ReadHalf,
+    /// What was read before the size of its frame was known.
+    ahead: [u8; AHEAD_BYTES],
+    /// The part of it that is not taken yet.
+    unread: Range<usize>,
+    /// Of frames that are larger than that.
+    large: BytesMut,
 }
 
-async fn fill(read: &mut ReadHalf, buffer: &mut BytesMut, size: usize) -> io::Result<()> {
-    while buffer.len() < size {
-        if read.read_buf(buffer).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+/// Room for the answers that bring no records.
+const AHEAD_BYTES: usize = 512;
+
+impl Frames {
+    fn new(read: ReadHalf) -> Frames {
+        Frames { read, ahead: [0; AHEAD_BYTES], unread: 0..0, large: BytesMut::new() }
+    }
+
+    async fn next(&mut self) -> io::Result<Bytes> {
+        self.read_ahead(4).await?;
+        let size = self.take_ahead(4).first_chunk().map_or(-1, |bytes| i32::from_be_bytes(*bytes));
+        let size = usize::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        if size <= AHEAD_BYTES {
+            // A connection that has become idle keeps nothing.
+            self.large = BytesMut::new();
+            self.read_ahead(size).await?;
+            return Ok(Bytes::copy_from_slice(self.take_ahead(size)));
+        }
+        self.large.reserve(size.min(RESERVED_BYTES_MAX));
+        let begun = self.unread.len().min(size);
+        let mut large = std::mem::take(&mut self.large);
+        large.extend_from_slice(self.take_ahead(begun));
+        self.large = large;
+        while self.large.len() < size {
+            let missing = size - self.large.len();
+            ensure_some(self.read.read_buf(&mut (&mut self.large).limit(missing)).await?)?;
+        }
+        Ok(self.large.split().freeze())
+    }
+
+    /// Reads until so much is there, and what has come with it.
+    async fn read_ahead(&mut self, size: usize) -> io::Result<()> {
+        if self.unread.len() < size {
+            self.ahead.copy_within(self.unread.clone(), 0);
+            self.unread = 0..self.unread.len();
+        }
+        while self.unread.len() < size {
+            let room = self.ahead.get_mut(self.unread.end..).unwrap_or_default();
+            self.unread.end += ensure_some(self.read.read(room).await?)?;
+        }
+        Ok(())
+    }
+
+    /// No more than is there.
+    fn take_ahead(&mut self, size: usize) -> &[u8] {
+        let taken = self.unread.start..self.unread.start + size;
+        self.unread.start = taken.end;
+        self.ahead.get(taken).unwrap_or_default()
+    }
+}
+
+fn ensure_some(read: usize) -> io::Result<usize> {
+    if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(bytes: Vec<u8>, piece: usize) -> Frames {
+        let (mut write, read) = tokio::io::duplex(piece);
+        tokio::spawn(async move { write.write_all(&bytes).await });
+        Frames::new(Box::new(read))
+    }
+
+    fn frame(size: usize) -> Vec<u8> {
+        let body = (0..size).map(|at| at as u8);
+        (size as i32).to_be_bytes().into_iter().chain(body).collect()
+    }
+
+    #[tokio::test]
+    async fn frames_are_told_apart_however_they_arrive() {
+        let sizes = [4, 0, 507, 508, 509, 511, 512, 513, 4, 100_000, 5, 6, 1_000_000, 516, 4];
+        for piece in [1_000_000, 700, 517, 16, 3] {
+            let mut frames = frames(sizes.into_iter().flat_map(frame).collect(), piece);
+            for size in sizes {
+                let read = frames.next().await.unwrap();
+                assert_eq!(read, frame(size).split_off(4), "{size} bytes in pieces of {piece}");
+            }
+            assert!(frames.next().await.is_err());
         }
     }
-    Ok(())
+
+    #[tokio::test]
+    async fn the_memory_of_a_large_frame_serves_for_the_next() {
+        let mut frames = frames([frame(100_000), frame(100_000), frame(4)].concat(), 4_096);
+        let first = frames.next().await.unwrap();
+        let place = first.as_ptr();
+        drop(first);
+        assert_eq!(frames.next().await.unwrap().as_ptr(), place);
+        frames.next().await.unwrap();
+        assert_eq!(frames.large.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_is_kept_stays_as_it_is() {
+        let mut frames = frames([frame(100_000), frame(90_000)].concat(), 4_096);
+        let first = frames.next().await.unwrap();
+        let second = frames.next().await.unwrap();
+        assert_eq!((first, second), (frame(100_000).split_off(4).into(), frame(90_000).split_off(4).into()));
+    }
+
+    #[tokio::test]
+    async fn a_negative_size_is_no_frame() {
+        assert!(frames(vec![0xff; 8], 64).next().await.is_err());
+    }
 }
