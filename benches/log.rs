@@ -70,7 +70,7 @@ fn pwrites(root: &Path) {
 fn start(root: &Path, now: Timestamp) -> LogManager {
     let directories = LogDirectories::open(Arc::new(DiskFileSystem), &[root.join("data")], 5_000);
     let options = LoadAllOptions {
-        config_of: &|_| config(),
+        config_of: &|_| Arc::new(config()),
         threads_per_directory: 1,
         producer_expiration_ms: i64::MAX,
         now,

@@ -20,7 +20,7 @@ use crate::txn::TxnOptions;
 /// What a topic's settings mean for its logs and for what is appended to them.
 pub(super) fn topic_settings(me: BrokerId, config: &TopicConfig) -> TopicSettings {
     TopicSettings {
-        log: log_config(config),
+        log: Arc::new(log_config(config)),
         validation: validation_rules(config),
         is_down_converted: config.message_downconversion_enable,
         min_insync_replicas: usize::try_from(config.min_insync_replicas).unwrap_or(1),

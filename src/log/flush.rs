@@ -85,8 +85,8 @@ impl Log {
                 outcome => outcome?,
             }
         }
-        for name in std::mem::take(&mut *self.unsynced.lock()) {
-            let path = self.place.join(&name);
+        for file in std::mem::take(&mut *self.unsynced.lock()) {
+            let path = self.place.join(&file.name());
             match self.place.fs().open(&path, OpenMode::Write).and_then(|file| file.sync_data()) {
                 // A snapshot that was deleted since.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -102,7 +102,7 @@ impl Log {
 
     /// The whole volume was synced after everything below `end` had been written.
     pub(super) fn note_volume_synced(&self, end: Offset, now: Timestamp) {
-        self.unsynced.lock().clear();
+        *self.unsynced.lock() = Vec::new();
         self.is_directory_changed.store(false, Ordering::Release);
         self.note_flushed(end, now);
     }

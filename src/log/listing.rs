@@ -11,8 +11,9 @@ use crate::runtime::fs::OpenMode;
 use super::directory::Place;
 use super::error::LogError;
 use super::index::Waiting;
-use super::names::{FileKind, MOVE_MARK, Stage, parse_file_name};
-use super::partition_log::{LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA};
+use super::names::{
+    FileKind, LEADER_EPOCH_CHECKPOINT, MOVE_MARK, PARTITION_METADATA, Stage, parse_file_name,
+};
 use super::scan::{HeaderScan, ScanError};
 
 /// The live files of a partition.

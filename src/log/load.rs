@@ -19,8 +19,8 @@ use super::epoch_cache::LeaderEpochCache;
 use super::error::{DamagedSnafu, LogError, SegmentOverflowSnafu, StoppedSnafu, unless_full};
 use super::index::{Entry, Index, OffsetEntry, TimeEntry, Waiting};
 use super::listing::Listing;
-use super::names::FileKind;
-use super::partition_log::{LEADER_EPOCH_CHECKPOINT, Loaded, PARTITION_METADATA};
+use super::names::{FileKind, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SmallFile};
+use super::partition_log::Loaded;
 use super::producers::{Replay, ReplayStart, shorten_transaction_index};
 use super::scan::{BatchScan, ScanError};
 use super::segment::Segment;
@@ -655,16 +655,16 @@ impl Loading<'_> {
     }
 
     /// The small files that a process wrote which did not end cleanly.
-    fn possibly_unsynced(&self, listing: &Listing) -> BTreeSet<String> {
+    fn possibly_unsynced(&self, listing: &Listing) -> Vec<SmallFile> {
         if self.options.is_clean {
-            return BTreeSet::new();
+            return Vec::new();
         }
         let small = [
-            (PARTITION_METADATA, listing.has_partition_metadata),
-            (LEADER_EPOCH_CHECKPOINT, listing.has_leader_epochs),
+            (SmallFile::PartitionMetadata, listing.has_partition_metadata),
+            (SmallFile::LeaderEpochs, listing.has_leader_epochs),
         ];
-        let small = small.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name.to_owned());
-        let snapshots = listing.snapshots.iter().map(|&offset| FileKind::ProducerSnapshot.name(offset));
+        let small = small.into_iter().filter(|(_, is_there)| *is_there).map(|(file, _)| file);
+        let snapshots = listing.snapshots.iter().map(|&offset| SmallFile::ProducerSnapshot(offset));
         small.chain(snapshots).collect()
     }
 

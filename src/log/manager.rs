@@ -63,7 +63,7 @@ pub struct DirectoryStatus {
 /// What is to be known for loading all logs.
 pub struct LoadAllOptions<'a> {
     /// The configuration of a topic's logs.
-    pub config_of: &'a (dyn Fn(&TopicName) -> LogConfig + Sync),
+    pub config_of: &'a (dyn Fn(&TopicName) -> Arc<LogConfig> + Sync),
     /// How many logs are read at a time, for each directory.
     pub threads_per_directory: usize,
     /// `producer.id.expiration.ms`
@@ -175,7 +175,7 @@ impl LogManager {
         &self,
         topic_partition: &TopicPartition,
         topic_id: TopicId,
-        config: LogConfig,
+        config: impl Into<Arc<LogConfig>>,
         preferred: Option<&Path>,
         now: Timestamp,
     ) -> Result<Arc<Log>, LogError> {
@@ -183,7 +183,7 @@ impl LogManager {
         let known = self.registry.read().find(topic_partition)?;
         let log = match known {
             Some(log) => log,
-            None => self.create(topic_partition, config, preferred, now)?,
+            None => self.create(topic_partition, config.into(), preferred, now)?,
         };
         if !topic_id.is_zero() {
             log.assign_topic_id(topic_id)?;
@@ -194,7 +194,7 @@ impl LogManager {
     fn create(
         &self,
         topic_partition: &TopicPartition,
-        config: LogConfig,
+        config: Arc<LogConfig>,
         preferred: Option<&Path>,
         now: Timestamp,
     ) -> Result<Arc<Log>, LogError> {

@@ -18,7 +18,7 @@ use super::directory::{Delay, LogDirectory, Place};
 use super::error::{LogError, NoDirectorySnafu, UnusableDirectorySnafu};
 use super::load_all::FoundLog;
 use super::manager::{LogManager, report_log};
-use super::names::{FileKind, MOVE_MARK, deleted_directory_name, future_directory_name};
+use super::names::{MOVE_MARK, SmallFile, deleted_directory_name, future_directory_name};
 use super::partition_log::{Loaded, Log};
 use super::producer_snapshot::encode_snapshot;
 use crate::model::{Timestamp, TopicPartition};
@@ -91,7 +91,7 @@ impl LogManager {
 
     fn empty_copy(&self, log: &Log, place: Place, now: Timestamp) -> Result<Log, LogError> {
         let loaded = Loaded::empty(&place, now)?;
-        let (of, config) = (log.topic_partition().clone(), (*log.config()).clone());
+        let (of, config) = (log.topic_partition().clone(), log.config());
         let future = Log::new(of, place, config, loaded, self.random.clone(), now);
         future.is_future.store(true, Ordering::Release);
         if !log.topic_id().is_zero() {
@@ -219,7 +219,7 @@ impl Log {
     /// Takes over what cannot be learned from the records alone. The caller holds the append lock of `log`, whose
     /// records this copy has all of.
     fn take_over_state(&self, log: &Log, producers: &[u8]) -> Result<(), LogError> {
-        self.update_config((*log.config()).clone());
+        self.update_config(log.config());
         let end = log.log_end_offset();
         self.advance_high_watermark(log.high_watermark());
         self.delete_records_before(log.log_start_offset().min(self.high_watermark()))?;
@@ -232,7 +232,7 @@ impl Log {
         *self.epochs.write() = epochs;
         self.write_epochs()?;
         if end > self.log_start_offset() {
-            self.write_small(&FileKind::ProducerSnapshot.name(end), producers)?;
+            self.write_small(SmallFile::ProducerSnapshot(end), producers)?;
             writer.last_snapshot = Some(end);
         }
         Ok(())

@@ -1,6 +1,19 @@
 //! The names of files in a partition's directory, and of partition directories in a log directory.
 
+use std::borrow::Cow;
+
 use crate::model::{Offset, PartitionIndex, TopicName, TopicPartition};
+
+pub(super) const PARTITION_METADATA: &str = "partition.metadata";
+pub(super) const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
+
+/// A file of a log that is written as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SmallFile {
+    PartitionMetadata,
+    LeaderEpochs,
+    ProducerSnapshot(Offset),
+}
 
 /// A kind of file that belongs to one offset of a log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -10,6 +23,16 @@ pub enum FileKind {
     TimeIndex,
     TransactionIndex,
     ProducerSnapshot,
+}
+
+impl SmallFile {
+    pub(super) fn name(self) -> Cow<'static, str> {
+        match self {
+            SmallFile::PartitionMetadata => PARTITION_METADATA.into(),
+            SmallFile::LeaderEpochs => LEADER_EPOCH_CHECKPOINT.into(),
+            SmallFile::ProducerSnapshot(offset) => FileKind::ProducerSnapshot.name(offset).into(),
+        }
+    }
 }
 
 impl FileKind {

@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +17,7 @@ use super::directory::{LogDirectory, Place};
 use super::epoch_cache::{EpochEndOffset, LeaderEpochCache};
 use super::error::{ClosedSnafu, InconsistentTopicIdSnafu, LogError, unless_full};
 use super::listing::remove;
-use super::names::FileKind;
+use super::names::{FileKind, LEADER_EPOCH_CHECKPOINT, SmallFile};
 use super::producer_state::ProducerState;
 use super::segment::Segment;
 
@@ -58,8 +57,8 @@ pub struct Log {
     pub(super) is_epochs_file_stale: AtomicBool,
     /// The file of epochs does not know those of all records.
     pub(super) has_unwritten_epochs: AtomicBool,
-    /// Small files that were written since, by name.
-    pub(super) unsynced: Mutex<BTreeSet<String>>,
+    /// Small files that were written since.
+    pub(super) unsynced: Mutex<Vec<SmallFile>>,
     pub(super) is_closed: AtomicBool,
     /// It is the copy that a move makes, and no replica yet.
     pub(super) is_future: AtomicBool,
@@ -101,7 +100,7 @@ pub(super) struct Loaded {
     /// The file of epochs did not say those of all records; they were learned from the records.
     pub(super) has_learned_epochs: bool,
     /// Small files that were written and not synced.
-    pub(super) unsynced: BTreeSet<String>,
+    pub(super) unsynced: Vec<SmallFile>,
 }
 
 impl Loaded {
@@ -122,20 +121,18 @@ impl Loaded {
             is_changed: true,
             is_epochs_file_stale: false,
             has_learned_epochs: false,
-            unsynced: BTreeSet::new(),
+            unsynced: Vec::new(),
         })
     }
 }
 
-pub(super) const PARTITION_METADATA: &str = "partition.metadata";
-pub(super) const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
 pub(super) const NO_UNSTABLE_OFFSET: i64 = i64::MAX;
 
 impl Log {
     pub(super) fn new(
         topic_partition: TopicPartition,
         place: Place,
-        config: LogConfig,
+        config: Arc<LogConfig>,
         loaded: Loaded,
         random: Random,
         now: Timestamp,
@@ -152,7 +149,7 @@ impl Log {
         let log = Log {
             topic_partition,
             place,
-            config: ArcSwap::from_pointee(config),
+            config: ArcSwap::new(config),
             segments: ArcSwap::from_pointee(loaded.segments),
             log_start_offset: AtomicI64::new(loaded.log_start_offset.0),
             high_watermark: AtomicI64::new(loaded.log_start_offset.0),
@@ -194,9 +191,9 @@ impl Log {
         self.config.load_full()
     }
 
-    /// Takes effect with the next append, read or tick.
-    pub fn update_config(&self, config: LogConfig) {
-        self.config.store(Arc::new(config));
+    /// Takes effect with the next append, read or tick. All logs of a topic may share it.
+    pub fn update_config(&self, config: impl Into<Arc<LogConfig>>) {
+        self.config.store(config.into());
     }
 
     pub(super) fn config_now(&self) -> Guard<Arc<LogConfig>> {
@@ -344,7 +341,7 @@ impl Log {
     /// epoch's first record before the file is synced, and a leader that lost power writes under a new epoch.
     pub(super) fn write_epochs(&self) -> Result<(), LogError> {
         let text = checkpoint::format_leader_epochs(self.epochs.read().entries());
-        self.write_small(LEADER_EPOCH_CHECKPOINT, text.as_bytes())?;
+        self.write_small(SmallFile::LeaderEpochs, text.as_bytes())?;
         self.note_epochs_file_right();
         Ok(())
     }
@@ -372,9 +369,13 @@ impl Log {
     }
 
     /// Writes a file as a whole; the next flush makes it durable.
-    pub(super) fn write_small(&self, name: &str, contents: &[u8]) -> Result<(), LogError> {
-        self.place.replace(name, contents, Durability::Cached)?;
-        self.unsynced.lock().insert(name.to_owned());
+    pub(super) fn write_small(&self, file: SmallFile, contents: &[u8]) -> Result<(), LogError> {
+        self.place.replace(&file.name(), contents, Durability::Cached)?;
+        let mut unsynced = self.unsynced.lock();
+        if !unsynced.contains(&file) {
+            unsynced.push(file);
+        }
+        drop(unsynced);
         self.is_directory_changed.store(true, Ordering::Release);
         Ok(())
     }
@@ -391,7 +392,7 @@ impl Log {
         let mut known = self.topic_id.lock();
         if known.is_zero() {
             let text = checkpoint::format_partition_metadata(topic_id);
-            self.write_small(PARTITION_METADATA, text.as_bytes())?;
+            self.write_small(SmallFile::PartitionMetadata, text.as_bytes())?;
             *known = topic_id;
         }
         ensure!(

@@ -37,8 +37,8 @@ impl LogManager {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Log;
     use super::super::testing::*;
+    use super::super::{Log, LogConfig};
     use crate::records::TransactionMarker;
 
     fn known(log: &Log) -> Vec<i64> {
@@ -50,7 +50,7 @@ mod tests {
         let machine = Machine::new(Default::default());
         let (manager, log) = machine.start_log();
         let other = manager
-            .log_or_create(&named("other"), Default::default(), Default::default(), None, machine.now())
+            .log_or_create(&named("other"), Default::default(), LogConfig::default(), None, machine.now())
             .unwrap();
         for producer_id in 0..10 {
             log.append_batch(sequenced(producer_id, 0, &["v"])).unwrap();

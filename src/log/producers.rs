@@ -17,7 +17,7 @@ use super::directory::Place;
 use super::error::{DamagedSnafu, LogError};
 use super::index::Waiting;
 use super::listing::{remove, snapshots};
-use super::names::FileKind;
+use super::names::{FileKind, SmallFile};
 use super::partition_log::{Log, Writer};
 use super::producer_entry::{LastSign, ProducerEntry};
 use super::producer_snapshot::{decode_snapshot, encode_snapshot};
@@ -36,8 +36,7 @@ impl Log {
         if writer.last_snapshot.is_some_and(|last| last >= offset) || offset <= self.log_start_offset() {
             return Ok(());
         }
-        let name = FileKind::ProducerSnapshot.name(offset);
-        self.write_small(&name, &encode_snapshot(&writer.producers))?;
+        self.write_small(SmallFile::ProducerSnapshot(offset), &encode_snapshot(&writer.producers))?;
         writer.last_snapshot = Some(offset);
         Ok(())
     }
@@ -348,7 +347,7 @@ impl Replay {
         segments: &[Arc<Segment>],
         log_end_offset: Offset,
         is_recovered: bool,
-        unsynced: &mut BTreeSet<String>,
+        unsynced: &mut Vec<SmallFile>,
     ) -> Result<Option<Offset>, LogError> {
         let is_base = |offset: Offset| segments.iter().any(|segment| segment.base_offset == offset);
         for &offset in snapshots {
@@ -363,7 +362,10 @@ impl Replay {
                 Err(LogError::DiskFull { .. }) => return Ok(self.last_snapshot),
                 written => written?,
             }
-            unsynced.insert(name);
+            let snapshot = SmallFile::ProducerSnapshot(log_end_offset);
+            if !unsynced.contains(&snapshot) {
+                unsynced.push(snapshot);
+            }
             self.last_snapshot = Some(log_end_offset);
         }
         Ok(self.last_snapshot)

@@ -6,8 +6,10 @@ use snafu::{ResultExt, Snafu};
 use super::checkpoint::{
     CheckpointError, MetaProperties, parse_leader_epochs, parse_offsets, parse_partition_metadata,
 };
-use super::names::{DirectoryKind, FileKind, Stage, classify_directory, parse_file_name};
-use super::partition_log::{LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA};
+use super::names::{
+    DirectoryKind, FileKind, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, Stage, classify_directory,
+    parse_file_name,
+};
 use super::producer_snapshot::decode_snapshot;
 use crate::model::{LeaderEpoch, ProducerId, TopicId, TopicPartition};
 use crate::runtime::fs::FileSystem;

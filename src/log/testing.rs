@@ -115,7 +115,7 @@ impl Machine {
     ) -> Result<(), LogError> {
         let config_of = |topic: &TopicName| {
             before(topic);
-            self.config.clone()
+            Arc::new(self.config.clone())
         };
         let options = LoadAllOptions {
             config_of: &config_of,

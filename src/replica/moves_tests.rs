@@ -71,7 +71,7 @@ impl Machine {
         let paths: [PathBuf; 2] = ["/a".into(), "/b".into()];
         let directories = LogDirectories::open(Arc::new(self.fs.clone()), &paths, 100)?;
         let options = LoadAllOptions {
-            config_of: &|_| self.config.clone(),
+            config_of: &|_| Arc::new(self.config.clone()),
             threads_per_directory: 1,
             producer_expiration_ms: 86_400_000,
             now: self.clock.now(),
@@ -80,7 +80,7 @@ impl Machine {
         logs.load_all(&options, &mut |_| {})?;
         let logs = Arc::new(logs);
         let settings = TopicSettings {
-            log: self.config.clone(),
+            log: Arc::new(self.config.clone()),
             validation: rules(),
             is_down_converted: true,
             min_insync_replicas: 1,

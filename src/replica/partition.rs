@@ -29,7 +29,7 @@ use crate::runtime::task;
 /// A topic's settings, as values: what its logs keep, what may be appended, how many replicas must have it.
 #[derive(Clone, Debug)]
 pub struct TopicSettings {
-    pub log: LogConfig,
+    pub log: Arc<LogConfig>,
     pub validation: ValidationRules,
     /// `message.downconversion.enable`.
     pub is_down_converted: bool,

@@ -71,7 +71,7 @@ impl Machine {
         let now = self.clock.now();
         let manager = LogManager::open(directories, Random::from_seed(1), now)?;
         let options = LoadAllOptions {
-            config_of: &|_| config.clone(),
+            config_of: &|_| Arc::new(config.clone()),
             threads_per_directory: 1,
             producer_expiration_ms: i64::MAX,
             now,
