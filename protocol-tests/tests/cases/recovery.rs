@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use protocol_tests::batch::Batch;
 use protocol_tests::requests::values;
-use protocol_tests::{Broker, Connection, Process, announce, free_port, scaled, wait_for};
+use protocol_tests::{Broker, Connection, Process, announce, free_port, scaled, wait_for, wait_within};
 use wire::init_producer_id_request::InitProducerIdRequest;
 
 use crate::{T0, code};
@@ -298,7 +298,8 @@ fn a_partition_is_served_while_another_is_still_recovered() {
     assert!(metrics.contains("\nbarnabas_logs_to_load 1\n"), "{metrics}");
     assert!(metrics.contains("\nbarnabas_segments_to_recover 1\n"), "{metrics}");
     assert_eq!(connection.append("small", 0, &Batch::of("k", 1, T0)), 5);
-    assert_eq!(connection.log_end(TOPIC, 0), count);
+    let recovered = || connection.offset_at(TOPIC, 0, -1).ok();
+    assert_eq!(wait_within(Duration::from_secs(600), "the end of the recovery", recovered), count);
     wait_for("all to be ready", || page(&http, "/readyz").starts_with("HTTP/1.1 200 ").then_some(()));
     assert!(page(&http, "/metrics").contains("\nbarnabas_logs_to_load 0\n"));
 }

@@ -249,7 +249,7 @@ fn read_as_group(tools: &mut Tools, broker: &impl Bootstrap, topic: &str, count:
 fn read_rest_as_group(tools: &mut Tools, broker: &impl Bootstrap, topic: &str) -> String {
     let address = broker.bootstrap();
     let arguments = ["--bootstrap-server", &address, "--topic", topic, "--group", "readers"];
-    let more = ["--property", "print.key=true", "--timeout-ms", "20000"];
+    let more = ["--property", "print.key=true", "--timeout-ms", "40000"];
     let run = tools.start("kafka-console-consumer", &[&arguments[..], &more[..]].concat());
     tools.finish_with_any_status(run).stdout
 }
