@@ -54,7 +54,7 @@ impl DynamicSettings {
     }
 }
 
-/// Until the next look for a session, after one has expired.
+/// Until the store is asked again, when it was away or the session has expired.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Applies changes one after the other.
@@ -149,10 +149,22 @@ impl ConfigApplier {
             return Ok(());
         }
         self.replicas.change_default_settings(topic_settings(self.me, new));
-        // Topics with settings of their own take the rest from the broker.
+        // Nobody else would look at them again.
+        while let Err(error) = self.change_topics(&config).await {
+            let is_away = matches!(error, StoreError::OutcomeUnknown { .. } | StoreError::SessionExpired);
+            if !is_away {
+                return Err(error);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Topics with settings of their own take the rest from the broker.
+    async fn change_topics(&self, config: &BrokerConfig) -> Result<(), StoreError> {
         for name in self.store.children(&format!("{}/topics", znodes::CONFIG)).await? {
             let Ok(topic) = TopicName::new(&name) else { continue };
-            if let Some(own) = stored_topic_config(&*self.store, &config, &topic).await? {
+            if let Some(own) = stored_topic_config(&*self.store, config, &topic).await? {
                 self.replicas.change_topic_settings(&topic, Some(topic_settings(self.me, &own)));
             }
         }
