@@ -10,6 +10,7 @@ use crate::log_scan::unexpected_lines;
 use crate::machine::{Port, barnabas_binary, free_port, protocol_tests_dir};
 use crate::process::{Line, Process};
 use crate::server::Server;
+use crate::wait_for;
 use crate::zookeeper::ZooKeeper;
 
 /// A start or stop that takes longer is a failure; it is no measure of speed.
@@ -320,11 +321,25 @@ impl Broker {
         }
     }
 
-    /// Sends a signal that does not end it.
+    /// Sends a signal that does not end it. After SIGSTOP it stands still: on a busy machine its threads go on until the one
+    /// that takes the signal has its turn.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(pid.expect("a process id"), signal).expect("send a signal");
+        if signal == Signal::STOP {
+            wait_for("all threads to stand still", || self.stands_still().then_some(()));
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("list the threads");
+        let is_stopped = |task: std::fs::DirEntry| {
+            // A thread that has ended meanwhile has no state.
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 't']))
+        };
+        tasks.flatten().all(is_stopped)
     }
 
     /// Whether a broker that was started has ended by itself.
