@@ -151,8 +151,7 @@ impl ConfigApplier {
         self.replicas.change_default_settings(topic_settings(self.me, new));
         // Nobody else would look at them again.
         while let Err(error) = self.change_topics(&config).await {
-            let is_away = matches!(error, StoreError::OutcomeUnknown { .. } | StoreError::SessionExpired);
-            if !is_away {
+            if !error.is_away() {
                 return Err(error);
             }
             tokio::time::sleep(PAUSE).await;

@@ -130,9 +130,7 @@ async fn read_patiently(
     patience_ends: Instant,
 ) -> Result<NodeData, StoreError> {
     let mut read = first;
-    while let Err(StoreError::OutcomeUnknown { .. } | StoreError::SessionExpired) = read
-        && Instant::now() < patience_ends
-    {
+    while read.as_ref().is_err_and(StoreError::is_away) && Instant::now() < patience_ends {
         tokio::time::sleep(READ_AGAIN_AFTER).await;
         read = store.read(path).await;
     }

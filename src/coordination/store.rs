@@ -173,6 +173,13 @@ pub enum StoreError {
     NoSpace,
 }
 
+impl StoreError {
+    /// The store is away for a moment: what was read can be read again when the connection or the next session is there.
+    pub fn is_away(&self) -> bool {
+        matches!(self, StoreError::OutcomeUnknown { .. } | StoreError::SessionExpired)
+    }
+}
+
 /// One session with a ZooKeeper-like tree.
 ///
 /// Paths are absolute, `/a/b`, without a trailing slash; chroots are added below this trait. A version of
