@@ -89,8 +89,7 @@ fn wanted_isr(context: &RequestContext, topic: &TopicName, wanted: &Wanted) -> W
 }
 
 fn member(wanted: &BrokerState) -> IsrMember {
-    let broker_epoch = (wanted.broker_epoch >= 0).then_some(BrokerEpoch(wanted.broker_epoch));
-    IsrMember { id: BrokerId(wanted.broker_id), broker_epoch }
+    IsrMember { id: BrokerId(wanted.broker_id), broker_epoch: BrokerEpoch::told(wanted.broker_epoch) }
 }
 
 fn unknown_topic(context: &RequestContext, topic_name: Str, topic_id: Uuid, wanted: &[Wanted]) -> TopicData {

@@ -118,10 +118,9 @@ fn wanted(services: &Services, context: &RequestContext, request: &FetchRequest)
     let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     // Consumers that can be sent to a follower (KIP-392) may read from one.
     let needs_leader = replica_id >= 0 || (is_consumer && context.version < 11);
-    let replica_epoch = request.replica_state.replica_epoch;
     Wanted {
         replica_id,
-        broker_epoch: (replica_epoch >= 0).then_some(BrokerEpoch(replica_epoch)),
+        broker_epoch: BrokerEpoch::told(request.replica_state.replica_epoch),
         needs_leader,
         rack: request.rack_id.clone(),
         isolation,

@@ -29,6 +29,14 @@ number! {
     /// The czxid of a broker's registration; grows with each registration. `-1` = unknown.
     BrokerEpoch(i64)
 }
+
+impl BrokerEpoch {
+    /// As requests tell it; `None` = unknown.
+    pub fn told(epoch: i64) -> Option<BrokerEpoch> {
+        (epoch >= 0).then_some(BrokerEpoch(epoch))
+    }
+}
+
 number! {
     /// A partition's number inside its topic, from 0.
     PartitionIndex(i32)

@@ -129,13 +129,14 @@ impl Core {
         from: BrokerId,
         outcomes: Vec<(TopicPartition, ControlOutcome)>,
     ) {
+        let is_there = |(partition, outcome): &&(TopicPartition, ControlOutcome)| {
+            *outcome != ControlOutcome::StorageError && self.is_waiting_for(from, partition)
+        };
+        let heard: Vec<TopicPartition> =
+            outcomes.iter().filter(is_there).map(|(partition, _)| partition.clone()).collect();
+        let Some(broker) = self.cluster.broker_mut(from) else { return };
         let mut changed = BTreeSet::new();
-        let mut heard = Vec::new();
         for (partition, outcome) in outcomes {
-            if outcome != ControlOutcome::StorageError && self.is_waiting_for(from, &partition) {
-                heard.push(partition.clone());
-            }
-            let Some(broker) = self.cluster.broker_mut(from) else { return };
             let has_changed = match outcome {
                 ControlOutcome::StorageError => broker.offline.insert(partition.clone()),
                 ControlOutcome::Done => broker.offline.remove(&partition),
